@@ -1,0 +1,39 @@
+# One virtual environment, .venv, serves every goal. It is made on first use and reused while current.
+PYTHON ?= python3
+# Passed on: make lab ARGS="--suite smoke", make test ARGS="-k sparse_conv"
+ARGS ?=
+
+.PHONY: help lab test lint wheel setup clean
+
+help:
+	@echo "make lab    run the matrix of cases on two local ranks and write a report"
+	@echo "make test   run the tests"
+	@echo "make lint   check style, format and types"
+	@echo "make wheel  build the wheel and try it outside the checkout"
+	@echo "make clean  remove .venv, caches and builds"
+
+lab: setup
+	@.venv/bin/ckpt-lab run --suite card $(ARGS)
+
+# Each worker has its own torch: one thread each keeps -n auto from crowding the machine.
+test: export OMP_NUM_THREADS ?= 1
+test: setup
+	.venv/bin/python -m pytest -n auto $(ARGS)
+
+lint: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+wheel: setup
+	.venv/bin/python ci/check_wheel.py
+
+setup:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "'$(PYTHON)' is not a Python of at least 3.10; try: make PYTHON=/path/to/python3" >&2; \
+	  exit 2; }
+	@$(PYTHON) ci/setup_env.py
+
+clean:
+	rm -rf .venv .venv.lock build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

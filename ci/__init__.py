@@ -1,0 +1,1 @@
+"""What a checkout and a build machine need, and a user of the package never imports."""
