@@ -2,7 +2,8 @@
 
 Run as `python3 ci/setup_env.py`, with the standard library alone. The environment is current when
 its stamp equals the Python, the place and the content of the files that it was made from. The stamp
-says "unfinished" until the last step is done, so an interrupted setup is seen as one.
+says "unfinished" while steps run, so an interrupted setup is seen as one and made anew, and
+"failed" where pip gave up in good order, so that the next try goes on from there.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ INPUTS = (Path("pyproject.toml"), CONSTRAINTS)
 EXTRAS = "lab,hf,dev"
 STAMP = "wcn-ckpt-setup.json"
 UNFINISHED = {"state": "unfinished"}
+IMPORTS = (
+    "import numpy, pytest, torch, typer; numpy.ndarray, pytest.main, torch.Tensor, typer.Typer"
+)
 
 NO_VENV = """\
 {python} cannot make a virtual environment: its `ensurepip` module is missing.
 Install it (Debian and Ubuntu: `apt install python3-venv`), or name another Python:
-    make {goal} PYTHON=/path/to/python3"""
+    make PYTHON=/path/to/python3"""
 
 CUDA_BUILD = """\
 No CPU-only build of torch {version} is in the places that pip looks at, so pip takes its default.
@@ -94,7 +98,8 @@ def can_be_updated(env: Path, expected: dict[str, str]) -> bool:
     """
     stamp = read_stamp(env)
     if stamp is not None:
-        if any(stamp.get(key) != expected[key] for key in ("state", "root", "python", "base")):
+        same_place = all(stamp.get(key) == expected[key] for key in ("root", "python", "base"))
+        if not same_place or stamp.get("state") not in ("finished", "failed"):
             return False
     probe = "import pip._internal, platform; print(platform.python_version())"
     try:
@@ -199,11 +204,13 @@ def install(env: Path, root: Path, expected: dict[str, str]) -> None:
         BrokenEnvironmentError: Every step went well, yet an import fails.
     """
     write_stamp(env, UNFINISHED)
-    install_torch(env, root)
-    install_project(env, root)
-    probe = subprocess.run(
-        [str(interpreter(env)), "-c", "import numpy, pytest, torch, typer"], cwd=env, check=False
-    )
+    try:
+        install_torch(env, root)
+        install_project(env, root)
+    except SetupError:
+        write_stamp(env, {**expected, "state": "failed"})
+        raise
+    probe = subprocess.run([str(interpreter(env)), "-c", IMPORTS], cwd=env, check=False)
     if probe.returncode != 0:
         raise BrokenEnvironmentError(f"{env} is broken: the import error is above.")
     write_stamp(env, expected)
@@ -218,7 +225,7 @@ def create(env: Path) -> None:
     try:
         import ensurepip  # noqa: F401  (asked for here, since Debian's python3 may lack it)
     except ImportError:
-        raise SetupError(NO_VENV.format(python=sys.executable, goal="lab")) from None
+        raise SetupError(NO_VENV.format(python=sys.executable)) from None
     if env.is_symlink() or env.is_file():
         env.unlink()
     elif env.exists():
