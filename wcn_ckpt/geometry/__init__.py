@@ -1,0 +1,28 @@
+"""Points and voxels in batches of clouds."""
+
+from __future__ import annotations
+
+from wcn_ckpt.geometry.base import Geometry
+from wcn_ckpt.geometry.combine import cat, sparse_cat, sparse_unbind
+from wcn_ckpt.geometry.coordinates import IntCoords, RealCoords
+from wcn_ckpt.geometry.features import CatFeatures
+from wcn_ckpt.geometry.points import Points
+from wcn_ckpt.geometry.serialization import POINT_ORDERING, PointOrdering
+from wcn_ckpt.geometry.voxelize import ToUnique, points_to_voxels
+from wcn_ckpt.geometry.voxels import Voxels
+
+__all__ = [
+    "POINT_ORDERING",
+    "CatFeatures",
+    "Geometry",
+    "IntCoords",
+    "PointOrdering",
+    "Points",
+    "RealCoords",
+    "ToUnique",
+    "Voxels",
+    "cat",
+    "points_to_voxels",
+    "sparse_cat",
+    "sparse_unbind",
+]

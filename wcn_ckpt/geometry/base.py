@@ -1,0 +1,360 @@
+"""What points and voxels have in common: coordinates, features and free attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from wcn_ckpt.geometry.arithmetic import BinaryOp, RowArithmetic, check_same_rows, scalar_operand
+from wcn_ckpt.geometry.cache import SPATIAL_CACHE, lasting_attributes
+from wcn_ckpt.geometry.coordinates import BatchedCoordinates
+from wcn_ckpt.geometry.features import CatFeatures
+from wcn_ckpt.geometry.offsets import as_offsets, same_offsets
+from wcn_ckpt.geometry.pytree import register_geometry
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+# DistributedDataParallel(find_unused_parameters=True) finds the tensors in an output's dataclass
+# fields; it does not ask the pytree.
+@dataclass(init=False, repr=False, eq=False)
+class Geometry(RowArithmetic):
+    """A batch of clouds: coordinates (N, 3), features (N, C) and any further attributes.
+
+    Geometries are values: every operation returns a new one, and gradients flow through the
+    features. ``geometry[b]`` is one cloud; ``len(geometry)`` is N. torch's pytree sees a geometry
+    as its feature and coordinate tensors, so ``torch.utils.checkpoint`` and
+    ``DistributedDataParallel`` find them.
+
+    Arithmetic with a geometry that has the same rows, or with a number, combines the features and
+    keeps the left operand's coordinates and attributes.
+    """
+
+    coordinates_type: ClassVar[type[BatchedCoordinates]] = BatchedCoordinates
+
+    batched_coordinates: BatchedCoordinates
+    batched_features: CatFeatures
+    extra_attributes: dict[str, Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Tells torch's pytree about each kind of geometry."""
+        super().__init_subclass__(**kwargs)
+        register_geometry(cls)
+
+    def __init__(
+        self,
+        batched_coordinates: BatchedCoordinates | Tensor | Sequence[Tensor],
+        batched_features: CatFeatures | Tensor | Sequence[Tensor],
+        offsets: Tensor | Sequence[int] | None = None,
+        device: torch.device | str | None = None,
+        **extra: Any,
+    ) -> None:
+        """Takes a list per cloud, or concatenated tensors with offsets.
+
+        Args:
+            batched_coordinates: B tensors (N_b, 3), or one (N, 3).
+            batched_features: B tensors (N_b, C), or one (N, C); any dtype.
+            offsets: (B + 1,) int32 or int64; required with concatenated tensors.
+            device: Where the tensors are put; offsets stay on the CPU.
+            **extra: Attributes to carry along, such as ``voxel_size`` or ``ordering``.
+
+        Raises:
+            TypeError: A list is combined with a tensor, or a dtype is wrong.
+            ValueError: Lengths, offsets, shapes or devices do not agree, or coordinates are not
+                valid.
+        """
+        table = None if offsets is None else as_offsets(offsets)
+        _check_forms(batched_coordinates, batched_features, table)
+        coordinates = self._wrap_coordinates(batched_coordinates, table, device)
+        features = _wrap_features(batched_features, coordinates.offsets, device)
+        if features.device != coordinates.device:
+            raise ValueError(
+                f"coordinates are on {coordinates.device} and features on {features.device}; "
+                "move one, or pass device="
+            )
+        self._assign(coordinates, features, extra)
+
+    @classmethod
+    def from_parts(
+        cls, coordinates: BatchedCoordinates, features: CatFeatures, extra: dict[str, Any]
+    ) -> Self:
+        """Puts parts that are known to fit together into a geometry, without checks."""
+        self = cls.__new__(cls)
+        self._assign(coordinates, features, extra)
+        return self
+
+    @property
+    def coordinate_tensor(self) -> Tensor:
+        """(N, 3) coordinates."""
+        return self.batched_coordinates.tensor
+
+    coordinates = coordinate_tensor
+
+    @property
+    def batch_indexed_coordinates(self) -> Tensor:
+        """(N, 4) rows ``(cloud, x, y, z)``, in dtype and on device of the coordinates."""
+        return self.batched_coordinates.batch_indexed
+
+    coords = batch_indexed_coordinates
+
+    @property
+    def feature_tensor(self) -> Tensor:
+        """(N, C) features; while autocast is on for their device, cast to its dtype.
+
+        The cast is differentiable and touches floating point features alone. The stored tensor,
+        without a cast, is ``batched_features.tensor``.
+        """
+        stored = self.batched_features.tensor
+        kind = stored.device.type
+        if stored.is_floating_point() and torch.is_autocast_enabled(kind):
+            return stored.to(torch.get_autocast_dtype(kind))
+        return stored
+
+    features = feature_tensor
+    feats = feature_tensor
+
+    @property
+    def offsets(self) -> Tensor:
+        """(B + 1,) first row of each cloud, and N; on the CPU."""
+        return self.batched_coordinates.offsets
+
+    @property
+    def batch_size(self) -> int:
+        """Number of clouds B, empty ones included."""
+        return self.batched_coordinates.batch_size
+
+    @property
+    def num_channels(self) -> int:
+        """Number of feature channels C."""
+        return self.batched_features.num_channels
+
+    @property
+    def num_spatial_dims(self) -> int:
+        """Number of coordinates of a row."""
+        return self.coordinate_tensor.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the features and coordinates."""
+        return self.batched_features.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the stored features."""
+        return self.batched_features.dtype
+
+    @property
+    def voxel_size(self) -> Any:
+        """Edge of a voxel in units of length, where somebody set it."""
+        return self.extra_attributes.get("voxel_size")
+
+    @property
+    def ordering(self) -> Any:
+        """Order of the rows inside each cloud, where somebody set it."""
+        return self.extra_attributes.get("ordering")
+
+    @property
+    def spatial_cache(self) -> dict[Any, Any]:
+        """A dictionary for tables of resampling ops, shared with later replacements.
+
+        It appears on first use, and it is left behind when coordinates change or move, on copies
+        and in pickles.
+        """
+        cache: dict[Any, Any] = self.extra_attributes.setdefault(SPATIAL_CACHE, {})
+        return cache
+
+    def __len__(self) -> int:
+        """Number of rows N over all clouds."""
+        return len(self.batched_coordinates)
+
+    def __repr__(self) -> str:
+        """Shapes, not values."""
+        extra = sorted(lasting_attributes(self.extra_attributes))
+        return (
+            f"{type(self).__name__}(offsets={self.offsets.tolist()}, "
+            f"num_channels={self.num_channels}, dtype={self.dtype}, device={self.device}"
+            f"{', extra=' + str(extra) if extra else ''})"
+        )
+
+    def __getitem__(self, cloud: int) -> Self:
+        """Returns one cloud as a batch of one; attributes stay.
+
+        Raises:
+            IndexError: There is no such cloud.
+            TypeError: The index is no integer.
+        """
+        if not isinstance(cloud, int):
+            raise TypeError(f"a geometry is indexed by the number of a cloud, got {cloud!r}")
+        return self.from_parts(
+            self.batched_coordinates.cloud(cloud),
+            self.batched_features.cloud(cloud),
+            lasting_attributes(self.extra_attributes),
+        )
+
+    def replace_features(self, features: CatFeatures | Tensor) -> Self:
+        """Returns the same sites with other features (N, C'); gradients flow to them."""
+        return self.replace(batched_features=features)
+
+    def replace(
+        self,
+        batched_coordinates: BatchedCoordinates | Tensor | None = None,
+        batched_features: CatFeatures | Tensor | None = None,
+        **extra: Any,
+    ) -> Self:
+        """Returns a geometry with some parts exchanged.
+
+        Args:
+            batched_coordinates: New coordinates; a bare tensor has the offsets of the old ones.
+            batched_features: New features; a bare tensor has the offsets of the coordinates.
+            **extra: Attributes to add or override; the others stay.
+
+        Raises:
+            ValueError: Row counts or offsets do not agree.
+            TypeError: A part has the wrong type.
+        """
+        coordinates = self.batched_coordinates
+        kept = self.extra_attributes
+        if batched_coordinates is not None and batched_coordinates is not coordinates:
+            offsets = self.offsets if isinstance(batched_coordinates, Tensor) else None
+            coordinates = self._wrap_coordinates(batched_coordinates, offsets, None)
+            kept = lasting_attributes(self.extra_attributes)
+        features = self.batched_features if batched_features is None else batched_features
+        wrapped = _wrap_features(features, coordinates.offsets, None)
+        return self.from_parts(coordinates, wrapped, {**kept, **extra})
+
+    def to(
+        self,
+        device: torch.device | str | torch.dtype | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Self:
+        """Returns a geometry on another device or with features of another dtype.
+
+        Coordinates change device only. The tensor stride stays; tables derived from coordinates
+        stay behind when the device changes.
+        """
+        if isinstance(device, torch.dtype):
+            device, dtype = None, device
+        where = self.device if device is None else device
+        coordinates = self.batched_coordinates.to(where)
+        features = self.batched_features.tensor.to(where, dtype or self.dtype)
+        stays = coordinates is self.batched_coordinates
+        return self.from_parts(
+            coordinates,
+            CatFeatures.trusted(features, coordinates.offsets),
+            dict(self.extra_attributes) if stays else lasting_attributes(self.extra_attributes),
+        )
+
+    def half(self) -> Self:
+        """Returns a geometry with float16 features."""
+        return self.to(dtype=torch.float16)
+
+    def float(self) -> Self:
+        """Returns a geometry with float32 features."""
+        return self.to(dtype=torch.float32)
+
+    def double(self) -> Self:
+        """Returns a geometry with float64 features."""
+        return self.to(dtype=torch.float64)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but derived tables."""
+        return {**self.__dict__, "extra_attributes": lasting_attributes(self.extra_attributes)}
+
+    def _assign(
+        self, coordinates: BatchedCoordinates, features: CatFeatures, extra: dict[str, Any]
+    ) -> None:
+        self.batched_coordinates = coordinates
+        self.batched_features = features
+        self.extra_attributes = extra
+
+    def _wrap_coordinates(
+        self,
+        coordinates: BatchedCoordinates | Tensor | Sequence[Tensor],
+        offsets: Tensor | None,
+        device: torch.device | str | None,
+    ) -> BatchedCoordinates:
+        if not isinstance(coordinates, BatchedCoordinates):
+            return self.coordinates_type(coordinates, offsets, device)
+        if not isinstance(coordinates, self.coordinates_type):
+            raise TypeError(
+                f"{type(self).__name__} needs {self.coordinates_type.__name__}, "
+                f"got {type(coordinates).__name__}"
+            )
+        return coordinates if device is None else coordinates.to(device)
+
+    def _combine(self, other: object, op: BinaryOp) -> Self:
+        mine = self.feature_tensor
+        if isinstance(other, Geometry):
+            theirs = other.feature_tensor
+            check_same_rows(self.offsets, mine, other.offsets, theirs)
+            return self.replace_features(op(mine, theirs))
+        return self.replace_features(op(mine, scalar_operand(other)))
+
+
+def _check_forms(
+    coordinates: BatchedCoordinates | Tensor | Sequence[Tensor],
+    features: CatFeatures | Tensor | Sequence[Tensor],
+    offsets: Tensor | None,
+) -> None:
+    """Checks that both parts come in the same form, with lengths that agree."""
+    if isinstance(coordinates, (list, tuple)) and isinstance(features, (list, tuple)):
+        _check_lists(coordinates, features)
+        return
+    for part, kinds in (
+        (coordinates, (Tensor, BatchedCoordinates)),
+        (features, (Tensor, CatFeatures)),
+    ):
+        if not isinstance(part, kinds):
+            raise TypeError(
+                "coordinates and features must both be lists (one tensor per cloud) or both be "
+                f"tensors with offsets, got {type(coordinates).__name__} and "
+                f"{type(features).__name__}"
+            )
+    if isinstance(coordinates, BatchedCoordinates):
+        offsets = coordinates.offsets if offsets is None else offsets
+    if offsets is None:
+        raise ValueError(
+            "concatenated tensors need offsets, the (B + 1,) first rows of the clouds and N; "
+            f"for a single cloud pass offsets=[0, {len(coordinates)}]"
+        )
+    if not len(coordinates) == len(features) == offsets[-1]:
+        raise ValueError(
+            f"got {len(coordinates)} coordinate rows, {len(features)} feature rows and offsets "
+            f"that end at {int(offsets[-1])}; the three must be equal"
+        )
+
+
+def _check_lists(coordinates: Sequence[Tensor], features: Sequence[Tensor]) -> None:
+    if len(coordinates) != len(features):
+        raise ValueError(
+            f"got {len(coordinates)} coordinate clouds and {len(features)} feature clouds; "
+            "both lists need one tensor per cloud"
+        )
+    for b, (cells, rows) in enumerate(zip(coordinates, features, strict=True)):
+        if len(cells) != len(rows):
+            raise ValueError(
+                f"cloud {b} has {len(cells)} coordinate rows and {len(rows)} feature rows"
+            )
+
+
+def _wrap_features(
+    features: CatFeatures | Tensor | Sequence[Tensor],
+    offsets: Tensor,
+    device: torch.device | str | None,
+) -> CatFeatures:
+    """Returns features for coordinates with these offsets."""
+    if isinstance(features, CatFeatures):
+        if not same_offsets(features.offsets, offsets):
+            raise ValueError(
+                f"features have offsets {features.offsets.tolist()} and coordinates "
+                f"{offsets.tolist()}; they must be equal"
+            )
+        wrapped = features
+    else:
+        wrapped = CatFeatures(features, offsets if isinstance(features, Tensor) else None)
+    return wrapped if device is None else wrapped.to(device)
