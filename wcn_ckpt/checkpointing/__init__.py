@@ -1,0 +1,24 @@
+"""Gradient checkpointing of module boundaries, with their state kept through every replay.
+
+The user-facing names are the Hugging Face ones: a leaf block derives from
+`GradientCheckpointingMixin`, a model from `GradientCheckpointingModelMixin`, and any tree of
+modules is switched by `configure_gradient_checkpointing`.
+"""
+
+from __future__ import annotations
+
+from wcn_ckpt.checkpointing.boundary import GradientCheckpointingMixin
+from wcn_ckpt.checkpointing.buffers import preserve_module_buffers
+from wcn_ckpt.checkpointing.model import (
+    GradientCheckpointingModelMixin,
+    configure_gradient_checkpointing,
+)
+from wcn_ckpt.checkpointing.replay.flag import is_replaying
+
+__all__ = [
+    "GradientCheckpointingMixin",
+    "GradientCheckpointingModelMixin",
+    "configure_gradient_checkpointing",
+    "is_replaying",
+    "preserve_module_buffers",
+]

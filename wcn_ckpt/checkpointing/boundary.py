@@ -1,0 +1,170 @@
+"""The leaf mixin: a block that is recomputed in backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from wcn_ckpt.checkpointing.compiling import dynamo_is_compiling, get_eval_frame_callback
+from wcn_ckpt.checkpointing.contexts import (
+    ContextFunction,
+    compose_context_functions,
+)
+from wcn_ckpt.checkpointing.functions import (
+    CheckpointFunction,
+    is_torch_checkpoint,
+    normalize_checkpoint_function,
+)
+from wcn_ckpt.checkpointing.model import GradientCheckpointingModelMixin
+from wcn_ckpt.checkpointing.replay.frame import ReplayFrame
+from wcn_ckpt.checkpointing.replay.plan import has_norm_state, plan_of
+from wcn_ckpt.checkpointing.structure import take_apart
+
+_DEFAULT_FUNCTION = normalize_checkpoint_function(checkpoint)
+
+
+class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
+    """A block whose activations are dropped in forward and recomputed in backward.
+
+    Put it before `nn.Module` in the bases and route the forward pass through
+    `_gradient_checkpointed_call`::
+
+        class Block(GradientCheckpointingMixin, nn.Module):
+            def __init__(self, channels, use_checkpoint=False):
+                super().__init__()
+                self._init_gradient_checkpointing(use_checkpoint)
+                self.linear = nn.Linear(channels, channels)
+                self.norm = nn.BatchNorm1d(channels)
+
+            def forward(self, x):
+                return self._gradient_checkpointed_call(self._forward, x)
+
+            def _forward(self, x):
+                return self.norm(self.linear(x)).relu()
+
+    Recomputing changes nothing that the block computes: the running statistics of norm layers
+    anywhere below it are left as the forward pass left them, with nothing declared. The boundary
+    is active when it is enabled *and* in training mode *and* gradients are recorded; otherwise the
+    call is a plain one.
+
+    Attributes:
+        gradient_checkpointing: whether the boundary is enabled.
+    """
+
+    gradient_checkpointing: bool = False
+
+    def _init_gradient_checkpointing(self, use_checkpoint: bool = False) -> None:
+        """Set up the boundary; call it after `nn.Module.__init__`.
+
+        Args:
+            use_checkpoint: whether the boundary starts enabled.
+        """
+        self.gradient_checkpointing = bool(use_checkpoint)
+        self._gradient_checkpointing_func = _DEFAULT_FUNCTION
+
+    @property
+    def use_checkpoint(self) -> bool:
+        """This boundary's own `gradient_checkpointing` flag, under the name of the constructor."""
+        return self.gradient_checkpointing
+
+    @use_checkpoint.setter
+    def use_checkpoint(self, enable: bool) -> None:
+        self.gradient_checkpointing = bool(enable)
+
+    @property
+    def _gradient_checkpointing_func(self) -> CheckpointFunction:
+        """The checkpoint function, as Transformers assigns it; normalised on assignment.
+
+        Raises:
+            TypeError: on assignment, the value is not callable.
+            ValueError: on assignment, the value is torch's reentrant checkpoint.
+        """
+        function: CheckpointFunction = self.__dict__.get(
+            "_checkpoint_function", _DEFAULT_FUNCTION
+        )
+        return function
+
+    @_gradient_checkpointing_func.setter
+    def _gradient_checkpointing_func(self, function: CheckpointFunction) -> None:
+        self.__dict__["_checkpoint_function"] = normalize_checkpoint_function(function)
+
+    def _get_gradient_checkpointing_context_fn(self) -> ContextFunction | None:
+        """Return a context function of this block's own, or None.
+
+        A subclass may return a function that takes no argument and returns
+        `(forward_context, recompute_context)`, as `context_fn` of
+        `torch.utils.checkpoint.checkpoint`. It is composed with one that the user passes in
+        `gradient_checkpointing_kwargs`, the user's first.
+        """
+        return None
+
+    def _gradient_checkpointed_call(
+        self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call `fn(*args, **kwargs)`, recomputing it in backward when the boundary is active.
+
+        Args:
+            fn: the computation; look it up at the call, as in `self._forward`.
+            args: positional arguments. Tensors in them may be nested in containers, dataclasses
+                and geometries.
+            kwargs: keyword arguments, likewise.
+
+        Returns:
+            What `fn` returns, unchanged.
+
+        Raises:
+            TypeError: the boundary keeps state and the checkpoint function is not torch's.
+            RuntimeError: the boundary keeps state and runs under `torch.compile`.
+        """
+        if not (self.gradient_checkpointing and self.training and torch.is_grad_enabled()):
+            return fn(*args, **kwargs)
+        if torch.compiler.is_compiling():
+            return self._traced_call(fn, args, kwargs)
+        function = self._gradient_checkpointing_func
+        hook = self._get_gradient_checkpointing_context_fn()
+        plan = plan_of(self)
+        if hook is not None or plan.keeps_state():
+            if not is_torch_checkpoint(function):
+                raise TypeError(self._custom_function_message(function))
+            # Dynamo swallows an error raised while it traces with fullgraph=False and runs the
+            # frame again in eager mode: there only its callback tells.
+            if get_eval_frame_callback() is not None or dynamo_is_compiling():
+                raise RuntimeError(self._compile_message())
+        elif not is_torch_checkpoint(function):
+            return function(fn, *args, **kwargs)
+        if kwargs or not all([isinstance(arg, Tensor) for arg in args]):
+            tensors, rebuild = take_apart((args, kwargs))
+            frame = ReplayFrame(fn, plan, (args, kwargs), rebuild)
+        else:
+            tensors, frame = args, ReplayFrame(fn, plan)
+        if hook is None:
+            return function(frame, *tensors)
+        users = getattr(function, "keywords", {}).get("context_fn")
+        context_fn = hook if users is None else compose_context_functions(users, hook)
+        return function(frame, *tensors, context_fn=context_fn)
+
+    def _traced_call(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self._get_gradient_checkpointing_context_fn() is not None or has_norm_state(self):
+            raise RuntimeError(self._compile_message())
+        return self._gradient_checkpointing_func(fn, *args, **kwargs)
+
+    def _compile_message(self) -> str:
+        return (
+            f"{type(self).__name__} is a gradient-checkpointing boundary that keeps state (norm "
+            "statistics or a context function of its own), and torch.compile cannot trace how that "
+            "state is kept. Compile the modules inside the boundary instead, exclude the boundary "
+            "with torch.compiler.disable, or disable its gradient checkpointing."
+        )
+
+    def _custom_function_message(self, function: CheckpointFunction) -> str:
+        return (
+            f"{type(self).__name__} keeps state through its replays (norm statistics or a context "
+            "function of its own), which needs torch.utils.checkpoint.checkpoint or a "
+            f"functools.partial of it; got the checkpoint function {function!r}."
+        )
