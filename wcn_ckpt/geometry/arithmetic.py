@@ -17,10 +17,10 @@ BinaryOp = Callable[[Any, Any], Any]
 
 
 class RowArithmetic:
-    """Gives ``+ - * / // % **`` to a class that can combine its rows with another operand."""
+    """Gives `+ - * / // % **` to a class that can combine its rows with another operand."""
 
     def _combine(self, other: object, op: BinaryOp) -> Self:
-        """Returns ``op(own rows, other's rows or number)`` as a new object."""
+        """Returns `op(own rows, other's rows or number)` as a new object."""
         raise NotImplementedError
 
     def __add__(self, other: object) -> Self:
@@ -71,10 +71,10 @@ class RowArithmetic:
 def check_same_rows(
     left_offsets: Tensor, left: Tensor, right_offsets: Tensor, right: Tensor
 ) -> None:
-    """Checks that two sets of feature rows can be combined row by row.
+    """Check that two sets of feature rows can be combined row by row.
 
     Raises:
-        ValueError: Offsets or shapes differ.
+        ValueError: offsets or shapes differ.
     """
     if not same_offsets(left_offsets, right_offsets):
         raise ValueError(
@@ -88,10 +88,10 @@ def check_same_rows(
 
 
 def scalar_operand(other: object) -> float | Tensor:
-    """Returns a number or one-element tensor as something that broadcasts over rows.
+    """Return a number or one-element tensor as something that broadcasts over rows.
 
     Raises:
-        TypeError: ``other`` is neither.
+        TypeError: `other` is neither.
     """
     if isinstance(other, (int, float)):
         return other

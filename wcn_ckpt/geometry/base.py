@@ -27,9 +27,9 @@ class Geometry(RowArithmetic):
     """A batch of clouds: coordinates (N, 3), features (N, C) and any further attributes.
 
     Geometries are values: every operation returns a new one, and gradients flow through the
-    features. ``geometry[b]`` is one cloud; ``len(geometry)`` is N. torch's pytree sees a geometry
-    as its feature and coordinate tensors, so ``torch.utils.checkpoint`` and
-    ``DistributedDataParallel`` find them.
+    features. `geometry[b]` is one cloud; `len(geometry)` is N. torch's pytree sees a geometry
+    as its feature and coordinate tensors, so `torch.utils.checkpoint` and
+    `DistributedDataParallel` find them.
 
     Arithmetic with a geometry that has the same rows, or with a number, combines the features and
     keeps the left operand's coordinates and attributes.
@@ -42,7 +42,7 @@ class Geometry(RowArithmetic):
     extra_attributes: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Tells torch's pytree about each kind of geometry."""
+        """Tell torch's pytree about each kind of geometry."""
         super().__init_subclass__(**kwargs)
         register_geometry(cls)
 
@@ -54,18 +54,18 @@ class Geometry(RowArithmetic):
         device: torch.device | str | None = None,
         **extra: Any,
     ) -> None:
-        """Takes a list per cloud, or concatenated tensors with offsets.
+        """Take a list per cloud, or concatenated tensors with offsets.
 
         Args:
             batched_coordinates: B tensors (N_b, 3), or one (N, 3).
             batched_features: B tensors (N_b, C), or one (N, C); any dtype.
             offsets: (B + 1,) int32 or int64; required with concatenated tensors.
-            device: Where the tensors are put; offsets stay on the CPU.
-            **extra: Attributes to carry along, such as ``voxel_size`` or ``ordering``.
+            device: where the tensors are put; offsets stay on the CPU.
+            **extra: attributes to carry along, such as `voxel_size` or `ordering`.
 
         Raises:
-            TypeError: A list is combined with a tensor, or a dtype is wrong.
-            ValueError: Lengths, offsets, shapes or devices do not agree, or coordinates are not
+            TypeError: a list is combined with a tensor, or a dtype is wrong.
+            ValueError: lengths, offsets, shapes or devices do not agree, or coordinates are not
                 valid.
         """
         table = None if offsets is None else as_offsets(offsets)
@@ -83,7 +83,7 @@ class Geometry(RowArithmetic):
     def from_parts(
         cls, coordinates: BatchedCoordinates, features: CatFeatures, extra: dict[str, Any]
     ) -> Self:
-        """Puts parts that are known to fit together into a geometry, without checks."""
+        """Put parts that are known to fit together into a geometry, without checks."""
         self = cls.__new__(cls)
         self._assign(coordinates, features, extra)
         return self
@@ -97,7 +97,7 @@ class Geometry(RowArithmetic):
 
     @property
     def batch_indexed_coordinates(self) -> Tensor:
-        """(N, 4) rows ``(cloud, x, y, z)``, in dtype and on device of the coordinates."""
+        """(N, 4) rows `(cloud, x, y, z)`, in dtype and on device of the coordinates."""
         return self.batched_coordinates.batch_indexed
 
     coords = batch_indexed_coordinates
@@ -107,7 +107,7 @@ class Geometry(RowArithmetic):
         """(N, C) features; while autocast is on for their device, cast to its dtype.
 
         The cast is differentiable and touches floating point features alone. The stored tensor,
-        without a cast, is ``batched_features.tensor``.
+        without a cast, is `batched_features.tensor`.
         """
         stored = self.batched_features.tensor
         kind = stored.device.type
@@ -182,11 +182,11 @@ class Geometry(RowArithmetic):
         )
 
     def __getitem__(self, cloud: int) -> Self:
-        """Returns one cloud as a batch of one; attributes stay.
+        """Return one cloud as a batch of one; attributes stay.
 
         Raises:
-            IndexError: There is no such cloud.
-            TypeError: The index is no integer.
+            IndexError: there is no such cloud.
+            TypeError: the index is no integer.
         """
         if not isinstance(cloud, int):
             raise TypeError(f"a geometry is indexed by the number of a cloud, got {cloud!r}")
@@ -197,7 +197,7 @@ class Geometry(RowArithmetic):
         )
 
     def replace_features(self, features: CatFeatures | Tensor) -> Self:
-        """Returns the same sites with other features (N, C'); gradients flow to them."""
+        """Return the same sites with other features (N, C'); gradients flow to them."""
         return self.replace(batched_features=features)
 
     def replace(
@@ -206,16 +206,16 @@ class Geometry(RowArithmetic):
         batched_features: CatFeatures | Tensor | None = None,
         **extra: Any,
     ) -> Self:
-        """Returns a geometry with some parts exchanged.
+        """Return a geometry with some parts exchanged.
 
         Args:
-            batched_coordinates: New coordinates; a bare tensor has the offsets of the old ones.
-            batched_features: New features; a bare tensor has the offsets of the coordinates.
-            **extra: Attributes to add or override; the others stay.
+            batched_coordinates: new coordinates; a bare tensor has the offsets of the old ones.
+            batched_features: new features; a bare tensor has the offsets of the coordinates.
+            **extra: attributes to add or override; the others stay.
 
         Raises:
-            ValueError: Row counts or offsets do not agree.
-            TypeError: A part has the wrong type.
+            ValueError: row counts or offsets do not agree.
+            TypeError: a part has the wrong type.
         """
         coordinates = self.batched_coordinates
         kept = self.extra_attributes
@@ -232,7 +232,7 @@ class Geometry(RowArithmetic):
         device: torch.device | str | torch.dtype | None = None,
         dtype: torch.dtype | None = None,
     ) -> Self:
-        """Returns a geometry on another device or with features of another dtype.
+        """Return a geometry on another device or with features of another dtype.
 
         Coordinates change device only. The tensor stride stays; tables derived from coordinates
         stay behind when the device changes.
@@ -250,15 +250,15 @@ class Geometry(RowArithmetic):
         )
 
     def half(self) -> Self:
-        """Returns a geometry with float16 features."""
+        """Return a geometry with float16 features."""
         return self.to(dtype=torch.float16)
 
     def float(self) -> Self:
-        """Returns a geometry with float32 features."""
+        """Return a geometry with float32 features."""
         return self.to(dtype=torch.float32)
 
     def double(self) -> Self:
-        """Returns a geometry with float64 features."""
+        """Return a geometry with float64 features."""
         return self.to(dtype=torch.float64)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -301,7 +301,7 @@ def _check_forms(
     features: CatFeatures | Tensor | Sequence[Tensor],
     offsets: Tensor | None,
 ) -> None:
-    """Checks that both parts come in the same form, with lengths that agree."""
+    """Check that both parts come in the same form, with lengths that agree."""
     if isinstance(coordinates, (list, tuple)) and isinstance(features, (list, tuple)):
         _check_lists(coordinates, features)
         return
@@ -347,7 +347,7 @@ def _wrap_features(
     offsets: Tensor,
     device: torch.device | str | None,
 ) -> CatFeatures:
-    """Returns features for coordinates with these offsets."""
+    """Return features for coordinates with these offsets."""
     if isinstance(features, CatFeatures):
         if not same_offsets(features.offsets, offsets):
             raise ValueError(

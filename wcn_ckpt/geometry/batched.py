@@ -35,16 +35,16 @@ class BatchedTensor:
         offsets: Tensor | Sequence[int] | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        """Takes one tensor with offsets, or one tensor per cloud without.
+        """Take one tensor with offsets, or one tensor per cloud without.
 
         Args:
             tensor: (N, C) rows, or a list of B tensors (N_b, C).
             offsets: (B + 1,) integers; only with the one-tensor form, where they are required.
-            device: Where the rows are put; by default they stay where they are.
+            device: where the rows are put; by default they stay where they are.
 
         Raises:
-            TypeError: The rows or offsets are not of an accepted type.
-            ValueError: The rows are not two-dimensional, or do not agree with the offsets.
+            TypeError: the rows or offsets are not of an accepted type.
+            ValueError: the rows are not two-dimensional, or do not agree with the offsets.
         """
         if isinstance(tensor, Tensor):
             if offsets is None:
@@ -67,7 +67,7 @@ class BatchedTensor:
 
     @classmethod
     def trusted(cls, tensor: Tensor, offsets: Tensor) -> Self:
-        """Wraps a tensor and CPU offsets that are known to be valid, without checks."""
+        """Wrap a tensor and CPU offsets that are known to be valid, without checks."""
         self = cls.__new__(cls)
         self._assign(tensor, offsets)
         return self
@@ -99,10 +99,10 @@ class BatchedTensor:
         )
 
     def cloud(self, index: int) -> Self:
-        """Returns the rows of one cloud as a batch of one.
+        """Return the rows of one cloud as a batch of one.
 
         Raises:
-            IndexError: There is no such cloud.
+            IndexError: there is no such cloud.
         """
         if not -self.batch_size <= index < self.batch_size:
             raise IndexError(f"cloud {index} of a batch of {self.batch_size}")
@@ -111,11 +111,11 @@ class BatchedTensor:
         return self.with_rows(self.tensor[start:stop], counts)
 
     def with_rows(self, tensor: Tensor, offsets: Tensor) -> Self:
-        """Returns other rows and offsets of the same kind, without checks."""
+        """Return other rows and offsets of the same kind, without checks."""
         return type(self).trusted(tensor, offsets)
 
     def to(self, device: torch.device | str) -> Self:
-        """Returns the rows on ``device``; itself when they are there already."""
+        """Return the rows on `device`; itself when they are there already."""
         moved = self.tensor.to(device)
         return self if moved is self.tensor else self.with_rows(moved, self.offsets)
 

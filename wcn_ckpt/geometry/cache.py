@@ -19,7 +19,7 @@ SPATIAL_CACHE = "_spatial_cache"
 
 
 def lasting_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Returns a geometry's free attributes without the tables that depend on its coordinates."""
+    """Return a geometry's free attributes without the tables that depend on its coordinates."""
     return {name: value for name, value in attributes.items() if name != SPATIAL_CACHE}
 
 
@@ -31,22 +31,22 @@ class TableCache:
     """
 
     def __init__(self, tensor: Tensor) -> None:
-        """Starts empty for the coordinates ``tensor``."""
+        """Start empty for the coordinates `tensor`."""
         self._tensor = tensor
         self._own: dict[Hashable, Any] = {}
         self._paired: WeakKeyDictionary[TableCache, dict[Hashable, Any]] = WeakKeyDictionary()
 
     def get(self, key: Hashable, build: Callable[[], T]) -> T:
-        """Returns the table ``key``, calling ``build`` where it is missing or stale."""
+        """Return the table `key`, calling `build` where it is missing or stale."""
         return _look_up(self._own, key, self._version(), build)
 
     def get_paired(self, partner: TableCache, key: Hashable, build: Callable[[], T]) -> T:
-        """Returns the table ``key`` of these coordinates together with the partner's."""
+        """Return the table `key` of these coordinates together with the partner's."""
         versions = (self._version(), partner._version())
         return _look_up(self._paired.setdefault(partner, {}), key, versions, build)
 
     def clear(self) -> None:
-        """Forgets every table."""
+        """Forget every table."""
         self._own.clear()
         self._paired.clear()
 

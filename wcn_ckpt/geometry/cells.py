@@ -1,7 +1,7 @@
 """One int64 number per cell of a batch of grids.
 
-Cells are numbered row by row, ``((cloud * X + x) * Y + y) * Z + z``, inside a box that holds every
-cell of the batch. Sorting the numbers therefore sorts the cells by ``(cloud, x, y, z)``.
+Cells are numbered row by row, `((cloud * X + x) * Y + y) * Z + z`, inside a box that holds every
+cell of the batch. Sorting the numbers therefore sorts the cells by `(cloud, x, y, z)`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class CellBox:
     """A box of cells, the same for each cloud of a batch.
 
     Attributes:
-        lower: The least coordinate in the box, per axis.
-        extent: Number of cells along each axis.
-        batch_size: Number of clouds.
+        lower: the least coordinate in the box, per axis.
+        extent: number of cells along each axis.
+        batch_size: number of clouds.
     """
 
     lower: tuple[int, int, int]
@@ -31,7 +31,7 @@ class CellBox:
     batch_size: int
 
     def __post_init__(self) -> None:
-        """Checks that every cell gets a key of its own."""
+        """Check that every cell gets a key of its own."""
         if self.batch_size * math.prod(self.extent) > MAX_KEY:
             upper = [low + n - 1 for low, n in zip(self.lower, self.extent, strict=True)]
             raise ValueError(
@@ -42,15 +42,15 @@ class CellBox:
 
     @classmethod
     def around(cls, cells: Tensor, batch_size: int, margin: int = 0) -> CellBox:
-        """Returns the least box that holds every cell, and ``margin`` more cells on each side.
+        """Return the least box that holds every cell, and `margin` more cells on each side.
 
         Args:
             cells: (N, 3) integers.
-            batch_size: Number of clouds.
-            margin: Cells to add on each side of each axis.
+            batch_size: number of clouds.
+            margin: cells to add on each side of each axis.
 
         Raises:
-            ValueError: A cell is outside the int32 range, or the box has too many cells.
+            ValueError: a cell is outside the int32 range, or the box has too many cells.
         """
         if len(cells) == 0:
             return cls((-margin,) * 3, (2 * margin,) * 3, batch_size)
@@ -73,7 +73,7 @@ class CellBox:
         return x * y * z, y * z, z, 1
 
     def encode(self, cells: Tensor, clouds: Tensor) -> Tensor:
-        """Returns the (N,) int64 keys of (N, 3) cells inside the box."""
+        """Return the (N,) int64 keys of (N, 3) cells inside the box."""
         per_cloud, *per_axis = self.steps
         keys = clouds * per_cloud
         for axis, step in enumerate(per_axis):
@@ -81,7 +81,7 @@ class CellBox:
         return keys
 
     def decode(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the (N, 3) int64 cells and (N,) clouds of keys."""
+        """Return the (N, 3) int64 cells and (N,) clouds of keys."""
         columns = []
         for step in self.steps:
             columns.append(keys // step)
@@ -91,19 +91,19 @@ class CellBox:
 
 
 def unique_cells(cells: Tensor, clouds: Tensor, batch_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns each cell once, sorted by ``(cloud, x, y, z)``.
+    """Return each cell once, sorted by `(cloud, x, y, z)`.
 
     Args:
         cells: (N, 3) integers.
         clouds: (N,) int64 cloud of each row.
-        batch_size: Number of clouds.
+        batch_size: number of clouds.
 
     Returns:
         The (M, 3) int64 cells, how many of them each cloud has (B,), and for each of the N rows
         its cell among the M.
 
     Raises:
-        ValueError: As :meth:`CellBox.around`.
+        ValueError: as `CellBox.around`.
     """
     box = CellBox.around(cells, batch_size)
     if len(cells) == 0:

@@ -16,18 +16,18 @@ G = TypeVar("G", bound=Geometry)
 
 
 def cat(*geometries: G, dim: int = -1) -> G:
-    """Concatenates the feature channels of geometries with the same rows.
+    """Concatenate the feature channels of geometries with the same rows.
 
     Args:
-        *geometries: At least one, all with the same offsets.
-        dim: The channel dimension, -1 or 1.
+        *geometries: at least one, all with the same offsets.
+        dim: the channel dimension, -1 or 1.
 
     Returns:
         The first geometry with the channels of all, in the order of the arguments.
 
     Raises:
-        TypeError: Something is no geometry.
-        ValueError: Nothing is given, offsets differ, or ``dim`` is not the channel dimension.
+        TypeError: something is no geometry.
+        ValueError: nothing is given, offsets differ, or `dim` is not the channel dimension.
     """
     first = _first_of(geometries)
     if dim not in (-1, 1):
@@ -44,18 +44,18 @@ def cat(*geometries: G, dim: int = -1) -> G:
 
 
 def sparse_cat(geometries: Sequence[G], dim: int = 0) -> G:
-    """Joins batches into one batch (``dim=0``), or channels (any other ``dim``; see :func:`cat`).
+    """Join batches into one batch (`dim=0`), or channels (any other `dim`; see `cat`).
 
     Args:
-        geometries: At least one, of one kind, with the same channels and the same tensor stride.
+        geometries: at least one, of one kind, with the same channels and the same tensor stride.
         dim: 0 to append clouds, -1 or 1 to append channels.
 
     Returns:
         A geometry with the attributes of the first.
 
     Raises:
-        TypeError: The kinds differ.
-        ValueError: Nothing is given, or channels, dtypes or strides differ.
+        TypeError: the kinds differ.
+        ValueError: nothing is given, or channels, dtypes or strides differ.
     """
     if dim != 0:
         return cat(*geometries, dim=dim)
@@ -79,7 +79,7 @@ def sparse_cat(geometries: Sequence[G], dim: int = 0) -> G:
 
 
 def sparse_unbind(geometry: G) -> list[G]:
-    """Returns each cloud as a batch of one; the inverse of :func:`sparse_cat`."""
+    """Return each cloud as a batch of one; the inverse of `sparse_cat`."""
     return [geometry[cloud] for cloud in range(geometry.batch_size)]
 
 

@@ -27,7 +27,7 @@ class BatchedCoordinates(BatchedTensor):
     """Coordinates (N, 3), cloud after cloud, with the tables derived from them.
 
     Attributes:
-        cache: Tables that ops derive from these coordinates. Copies and pickles start without.
+        cache: tables that ops derive from these coordinates. Copies and pickles start without.
     """
 
     cache: TableCache
@@ -41,7 +41,7 @@ class BatchedCoordinates(BatchedTensor):
 
     @property
     def batch_indexed(self) -> Tensor:
-        """(N, 4) rows ``(cloud, x, y, z)`` in the dtype of the coordinates."""
+        """(N, 4) rows `(cloud, x, y, z)` in the dtype of the coordinates."""
 
         def build() -> Tensor:
             clouds = self.batch_indices.to(self.dtype)
@@ -58,7 +58,7 @@ class BatchedCoordinates(BatchedTensor):
         return {name: value for name, value in self.__dict__.items() if name != "cache"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Starts with no tables."""
+        """Start with no tables."""
         self.__dict__.update(state)
         self.cache = TableCache(self.tensor)
 
@@ -95,7 +95,7 @@ class IntCoords(BatchedCoordinates):
     """Cells of a grid: (N, 3) int32 or int64, in units of one cell at the current stride.
 
     Attributes:
-        tensor_stride: Edge of a cell in cells of the finest grid, one number per axis; ``None``
+        tensor_stride: edge of a cell in cells of the finest grid, one number per axis; `None`
             where nobody said, which ops read as 1.
     """
 
@@ -108,11 +108,11 @@ class IntCoords(BatchedCoordinates):
         device: torch.device | str | None = None,
         tensor_stride: int | Sequence[int] | None = None,
     ) -> None:
-        """Checks the cells; the arguments are those of :class:`BatchedTensor` and the stride.
+        """Check the cells; the arguments are those of `BatchedTensor` and the stride.
 
         Raises:
-            TypeError: The cells are not int32 or int64, or the stride is no integer.
-            ValueError: A cell is outside the int32 range, the bounding boxes of the batch have
+            TypeError: the cells are not int32 or int64, or the stride is no integer.
+            ValueError: a cell is outside the int32 range, the bounding boxes of the batch have
                 more cells than an int64 key can number, or the stride is not positive.
         """
         super().__init__(tensor, offsets, device)
@@ -126,14 +126,14 @@ class IntCoords(BatchedCoordinates):
         """The table that finds the row of a cell.
 
         Raises:
-            ValueError: Two rows of one cloud are the same cell.
+            ValueError: two rows of one cloud are the same cell.
         """
         return self.cache.get(
             "index", lambda: VoxelIndex(self.tensor, self.batch_indices, self.batch_size)
         )
 
     def with_stride(self, tensor_stride: Triple | None) -> IntCoords:
-        """Returns the same cells, and the same tables, under another tensor stride."""
+        """Return the same cells, and the same tables, under another tensor stride."""
         if tensor_stride == self.tensor_stride:
             return self
         other = self.with_rows(self.tensor, self.offsets)
@@ -145,7 +145,7 @@ class IntCoords(BatchedCoordinates):
         self.tensor_stride = None
 
     def with_rows(self, tensor: Tensor, offsets: Tensor) -> Self:
-        """Returns other cells and offsets under the same stride, without checks."""
+        """Return other cells and offsets under the same stride, without checks."""
         other = super().with_rows(tensor, offsets)
         other.tensor_stride = self.tensor_stride
         return other
@@ -163,11 +163,11 @@ class IntCoords(BatchedCoordinates):
 
 
 def positive_triple(value: int | Sequence[int], name: str) -> Triple:
-    """Returns one positive integer per axis from one integer or three.
+    """Return one positive integer per axis from one integer or three.
 
     Raises:
-        TypeError: The value is not an integer or a sequence of integers.
-        ValueError: There are not three of them, or one is not positive.
+        TypeError: the value is not an integer or a sequence of integers.
+        ValueError: there are not three of them, or one is not positive.
     """
     entries = tuple(value) if isinstance(value, Sequence) else (value,) * NUM_SPATIAL_DIMS
     if not all(isinstance(entry, Integral) and not isinstance(entry, bool) for entry in entries):

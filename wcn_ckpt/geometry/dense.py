@@ -14,9 +14,9 @@ class DenseBox:
     """The cells that a dense grid covers.
 
     Attributes:
-        corner: Cell at (0, 0, 0) of the grid.
-        shape: Cells along each axis.
-        crops: Whether voxels outside are left out; otherwise they are an error.
+        corner: cell at (0, 0, 0) of the grid.
+        shape: cells along each axis.
+        crops: whether voxels outside are left out; otherwise they are an error.
     """
 
     corner: tuple[int, ...]
@@ -30,10 +30,10 @@ def choose_box(
     min_coords: Sequence[int] | None,
     max_coords: Sequence[int] | None,
 ) -> DenseBox:
-    """Works out the box from what is given and, for the rest, from the (N, 3) cells.
+    """Work out the box from what is given and, for the rest, from the (N, 3) cells.
 
     Raises:
-        ValueError: A part does not have three entries, or the parts contradict each other.
+        ValueError: a part does not have three entries, or the parts contradict each other.
     """
     for name, part in (
         ("spatial_shape", spatial_shape),
@@ -70,7 +70,7 @@ def densify(
     box: DenseBox,
     channel_dim: int = 1,
 ) -> Tensor:
-    """Scatters (N, C) features to a (B, C, X, Y, Z) grid; see ``Voxels.to_dense``."""
+    """Scatter (N, C) features to a (B, C, X, Y, Z) grid; see `Voxels.to_dense`."""
     x, y, z = (cells.long() - cells.new_tensor(box.corner)).unbind(dim=1)
     inside = (x >= 0) & (y >= 0) & (z >= 0)
     for places, extent in zip((x, y, z), box.shape, strict=True):
@@ -87,14 +87,14 @@ def densify(
 
 
 def sparsify(grid: Tensor, channel_dim: int = 1) -> tuple[Tensor, Tensor, Tensor]:
-    """Finds the cells of a grid that are not zero in every channel.
+    """Find the cells of a grid that are not zero in every channel.
 
     Returns:
         Their (N, C) features, (N, 3) int32 cells in row-major order, and the number of cells of
         each cloud (B,).
 
     Raises:
-        ValueError: The grid does not have five dimensions.
+        ValueError: the grid does not have five dimensions.
     """
     if grid.ndim != 5:
         raise ValueError(f"a dense grid has shape (B, C, X, Y, Z), got {tuple(grid.shape)}")

@@ -1,7 +1,7 @@
 """Offsets: where each cloud of a batch begins and ends.
 
-A batch of B clouds keeps its rows in one tensor, cloud after cloud. Cloud ``b`` owns the rows
-``offsets[b]:offsets[b + 1]``; the offsets always live on the CPU.
+A batch of B clouds keeps its rows in one tensor, cloud after cloud. Cloud `b` owns the rows
+`offsets[b]:offsets[b + 1]`; the offsets always live on the CPU.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from torch import Tensor
 
 
 def as_offsets(offsets: Tensor | Sequence[int]) -> Tensor:
-    """Returns user-given offsets as a checked CPU tensor.
+    """Return user-given offsets as a checked CPU tensor.
 
     Args:
-        offsets: (B + 1,) integers on any device, ``[0, ..., N]``, never decreasing.
+        offsets: (B + 1,) integers on any device, `[0, ..., N]`, never decreasing.
 
     Raises:
-        TypeError: They are not integers.
-        ValueError: They are not one-dimensional, have fewer than two entries, do not start at 0
+        TypeError: they are not integers.
+        ValueError: they are not one-dimensional, have fewer than two entries, do not start at 0
             or decrease.
     """
     table = offsets.detach() if isinstance(offsets, Tensor) else torch.as_tensor(offsets)
@@ -47,18 +47,18 @@ def as_offsets(offsets: Tensor | Sequence[int]) -> Tensor:
 
 
 def offsets_from_counts(counts: Tensor | Sequence[int], dtype: torch.dtype = torch.int32) -> Tensor:
-    """Returns the (B + 1,) CPU offsets of clouds with ``counts`` rows each."""
+    """Return the (B + 1,) CPU offsets of clouds with `counts` rows each."""
     rows = torch.as_tensor(counts, dtype=torch.int64).cpu()
     return torch.cat([rows.new_zeros(1), rows.cumsum(0)]).to(dtype)
 
 
 def batch_indices(offsets: Tensor, device: torch.device) -> Tensor:
-    """Returns the cloud that each row belongs to, as (N,) int64 on ``device``."""
+    """Return the cloud that each row belongs to, as (N,) int64 on `device`."""
     counts = offsets.diff().to(torch.int64)
     clouds = torch.arange(counts.numel())
     return clouds.repeat_interleave(counts).to(device)
 
 
 def same_offsets(left: Tensor, right: Tensor) -> bool:
-    """Tells whether two offsets tables are equal, whatever their integer type."""
+    """Tell whether two offsets tables are equal, whatever their integer type."""
     return left is right or left.tolist() == right.tolist()

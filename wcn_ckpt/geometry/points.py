@@ -35,7 +35,7 @@ class Points(Geometry):
         reduction: Reduction = "mean",
         generator: torch.Generator | None = None,
     ) -> Voxels:
-        """Merges the points of each grid cell; see :func:`points_to_voxels`."""
+        """Merge the points of each grid cell; see `points_to_voxels`."""
         return points_to_voxels(self, voxel_size, reduction, generator=generator)
 
     def voxel_downsample(
@@ -44,5 +44,5 @@ class Points(Geometry):
         reduction: Reduction = "random",
         generator: torch.Generator | None = None,
     ) -> Points:
-        """Keeps one point of each grid cell; see :func:`downsample_points`."""
+        """Keep one point of each grid cell; see `downsample_points`."""
         return downsample_points(self, voxel_size, reduction, generator)

@@ -1,7 +1,7 @@
 """How torch's pytree sees a geometry: as its feature and coordinate tensors.
 
-``torch.utils.checkpoint`` looks for devices among the leaves of its arguments, and
-``DistributedDataParallel`` for tensors among the leaves of its output. A geometry that were a leaf
+`torch.utils.checkpoint` looks for devices among the leaves of its arguments, and
+`DistributedDataParallel` for tensors among the leaves of its output. A geometry that were a leaf
 itself would hide both: no accelerator RNG state would be kept for a replay, and no gradient would
 be waited for.
 """
@@ -51,7 +51,7 @@ class GeometryStructure:
 
 
 def register_geometry(kind: type[Geometry]) -> None:
-    """Registers one kind of geometry as a pytree node."""
+    """Register one kind of geometry as a pytree node."""
     pytree.register_pytree_node(kind, _flatten, _unflatten)
 
 
@@ -63,7 +63,7 @@ def _flatten(geometry: Geometry) -> tuple[list[Tensor], GeometryStructure]:
 
 
 def _unflatten(leaves: Iterable[Any], structure: GeometryStructure) -> Geometry:
-    """Rebuilds without checks: the leaves may be anything, for instance ``None``."""
+    """Rebuild without checks: the leaves may be anything, for instance `None`."""
     features, cells = leaves
     coordinates, attributes = structure.coordinates, dict(structure.attributes)
     if cells is not coordinates.tensor:

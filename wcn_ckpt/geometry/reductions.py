@@ -13,10 +13,10 @@ STD_EPSILON = 1e-6
 
 
 def check_reduction(reduction: str) -> None:
-    """Checks the name of a reduction.
+    """Check the name of a reduction.
 
     Raises:
-        ValueError: There is no such reduction.
+        ValueError: there is no such reduction.
     """
     if reduction not in get_args(Reduction):
         raise ValueError(f"reduction must be one of {get_args(Reduction)}, got {reduction!r}")
@@ -29,24 +29,24 @@ def segment_reduce(
     reduction: Reduction,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Reduces the rows that belong to the same segment, channel by channel.
+    """Reduce the rows that belong to the same segment, channel by channel.
 
-    ``var`` is the population variance, ``std`` is ``sqrt(var + 1e-6)``. ``max`` and ``min`` send
-    the whole gradient to the first row that attains the extremum. ``random`` copies one row of
+    `var` is the population variance, `std` is `sqrt(var + 1e-6)`. `max` and `min` send
+    the whole gradient to the first row that attains the extremum. `random` copies one row of
     each segment, drawn uniformly. Half precision is accumulated in float32.
 
     Args:
         rows: (M, C) values.
         segments: (M,) int64 segment of each row, in any order.
-        num_segments: Number of segments S.
-        reduction: What to do with the rows of a segment.
-        generator: Source of ``random``'s draws; torch's own for the device of the rows by default.
+        num_segments: number of segments S.
+        reduction: what to do with the rows of a segment.
+        generator: source of `random`'s draws; torch's own for the device of the rows by default.
 
     Returns:
-        (S, C) in the dtype of ``rows``; zeros for a segment without rows.
+        (S, C) in the dtype of `rows`; zeros for a segment without rows.
 
     Raises:
-        ValueError: There is no such reduction.
+        ValueError: there is no such reduction.
     """
     check_reduction(reduction)
     if reduction in ("max", "min"):
@@ -84,7 +84,7 @@ def first_extremum(
 def random_member(
     segments: Tensor, num_segments: int, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Draws one row of each segment uniformly.
+    """Draw one row of each segment uniformly.
 
     Returns:
         (S,) int64 row numbers; M, the number of rows, for a segment without rows.
@@ -94,7 +94,7 @@ def random_member(
 
 
 def _pick(rows: Tensor, chosen: Tensor) -> Tensor:
-    """Gathers (S, C) row numbers from (M, C) rows; zeros where a number is M."""
+    """Gather (S, C) row numbers from (M, C) rows; zeros where a number is M."""
     if len(rows) == 0:
         return rows.new_zeros(chosen.shape)
     found = chosen < len(rows)

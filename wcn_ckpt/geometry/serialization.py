@@ -41,10 +41,10 @@ class PointOrdering(Enum):
 
     @classmethod
     def parse(cls, order: PointOrdering | str) -> PointOrdering:
-        """Returns an order by member or by name in any case; ``"morton"`` means XYZ.
+        """Return an order by member or by name in any case; `"morton"` means XYZ.
 
         Raises:
-            ValueError: There is no such order.
+            ValueError: there is no such order.
         """
         if isinstance(order, cls):
             return order
@@ -63,8 +63,8 @@ class Serialization:
     """A permutation of rows and its inverse, both (N,) int64.
 
     Attributes:
-        permutation: ``rows[permutation]`` puts rows in order.
-        inverse: ``ordered[inverse]`` puts them back.
+        permutation: `rows[permutation]` puts rows in order.
+        inverse: `ordered[inverse]` puts them back.
     """
 
     permutation: Tensor
@@ -77,17 +77,17 @@ def serialize(
     order: PointOrdering | str = PointOrdering.MORTON_XYZ,
     origin: Origin = "cloud",
 ) -> Serialization:
-    """Sorts the rows of each cloud along a curve; clouds keep their row ranges.
+    """Sort the rows of each cloud along a curve; clouds keep their row ranges.
 
     Args:
         cells: (N, 3) integers.
         offsets: (B + 1,) first row of each cloud and N.
-        order: The curve. ``RANDOM`` draws from torch's generator of the device of the cells.
-        origin: Where the curve starts: at the least corner of each cloud, so that an order does
+        order: the curve. `RANDOM` draws from torch's generator of the device of the cells.
+        origin: where the curve starts: at the least corner of each cloud, so that an order does
             not depend on the other clouds, or at that of the whole batch.
 
     Raises:
-        ValueError: The cells span more than 21 bits along an axis, or a name is unknown.
+        ValueError: the cells span more than 21 bits along an axis, or a name is unknown.
     """
     order = PointOrdering.parse(order)
     if origin not in ("cloud", "batch"):
@@ -104,7 +104,7 @@ def serialize(
 
 
 def _from_origin(cells: Tensor, clouds: Tensor, batch_size: int, origin: Origin) -> Tensor:
-    """Returns non-negative cells relative to the least corner."""
+    """Return non-negative cells relative to the least corner."""
     cells = cells.to(torch.int64)
     if len(cells) == 0:
         return cells

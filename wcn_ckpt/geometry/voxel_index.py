@@ -17,15 +17,15 @@ class VoxelIndex:
     """
 
     def __init__(self, cells: Tensor, clouds: Tensor, batch_size: int) -> None:
-        """Sorts the voxels.
+        """Sort the voxels.
 
         Args:
             cells: (N, 3) integers.
             clouds: (N,) int64 cloud of each voxel.
-            batch_size: Number of clouds.
+            batch_size: number of clouds.
 
         Raises:
-            ValueError: Two voxels of one cloud are the same cell, or the cells cannot be numbered.
+            ValueError: two voxels of one cloud are the same cell, or the cells cannot be numbered.
         """
         self.box = CellBox.around(cells, batch_size, margin=1)
         self._keys, self._rows = self.box.encode(cells, clouds).sort()
@@ -39,24 +39,24 @@ class VoxelIndex:
             )
 
     def axis_keys(self, coordinates: Tensor, axis: int) -> Tensor:
-        """Returns what coordinates along one axis add to a key; any shape, any int64 value."""
+        """Return what coordinates along one axis add to a key; any shape, any int64 value."""
         lower, extent = self.box.lower[axis], self.box.extent[axis]
         step = self.box.steps[1 + axis]
         return (coordinates - lower).clamp_(0, extent - 1).mul_(step)
 
     def cloud_keys(self, clouds: Tensor) -> Tensor:
-        """Returns what the cloud of a cell adds to its key."""
+        """Return what the cloud of a cell adds to its key."""
         return clouds * self.box.steps[0]
 
     def find(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Looks keys up.
+        """Look keys up.
 
         Args:
             keys: int64, any shape.
 
         Returns:
             The row of each key, and whether it was found (the row means nothing otherwise); both
-            in the shape of ``keys``.
+            in the shape of `keys`.
         """
         if len(self._keys) == 0:
             return torch.zeros_like(keys), torch.zeros_like(keys, dtype=torch.bool)

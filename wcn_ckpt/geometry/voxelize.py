@@ -35,14 +35,14 @@ class ToUnique:
 
     Attributes:
         to_orig_indices: (N,) int64 row of the voxel of each point.
-        num_unique: Number of voxels M.
+        num_unique: number of voxels M.
     """
 
     to_orig_indices: Tensor
     num_unique: int
 
     def to_original(self, rows: Tensor) -> Tensor:
-        """Gives each point the row of its voxel: (M, C) to (N, C), differentiable."""
+        """Give each point the row of its voxel: (M, C) to (N, C), differentiable."""
         return rows.index_select(0, self.to_orig_indices)
 
 
@@ -77,28 +77,28 @@ def points_to_voxels(
     return_to_unique: bool = False,
     generator: torch.Generator | None = None,
 ) -> Voxels | tuple[Voxels, ToUnique]:
-    """Merges the points of each grid cell into one voxel.
+    """Merge the points of each grid cell into one voxel.
 
-    The cell of a point is ``floor(coordinate / voxel_size)``: absolute, so negative cells occur
+    The cell of a point is `floor(coordinate / voxel_size)`: absolute, so negative cells occur
     and no cloud is moved. Gradients flow through the features.
 
     Args:
-        points: N points with C features.
-        voxel_size: Edge of a voxel in the unit of the coordinates.
-        reduction: How the features of a cell become one row. ``"random"`` keeps one point of each
-            cell: the first, or one drawn uniformly where a ``generator`` is given.
-        unique_method: ``"torch"`` sorts voxels by (cloud, x, y, z), ``"morton"`` along the Morton
-            curve inside each cloud. ``"random"`` keeps the order of the points instead.
-        return_to_unique: Whether the voxel of each point is wanted too.
-        generator: Source of the draws of ``"random"``, on the device of the points.
+        points: n points with C features.
+        voxel_size: edge of a voxel in the unit of the coordinates.
+        reduction: how the features of a cell become one row. `"random"` keeps one point of each
+            cell: the first, or one drawn uniformly where a `generator` is given.
+        unique_method: `"torch"` sorts voxels by (cloud, x, y, z), `"morton"` along the Morton
+            curve inside each cloud. `"random"` keeps the order of the points instead.
+        return_to_unique: whether the voxel of each point is wanted too.
+        generator: source of the draws of `"random"`, on the device of the points.
 
     Returns:
-        The voxels, int32, with the attribute ``voxel_size``; and a :class:`ToUnique` if wanted.
+        The voxels, int32, with the attribute `voxel_size`; and a `ToUnique` if wanted.
 
     Raises:
-        ValueError: ``voxel_size`` is not positive and finite, a name is unknown, ``"random"`` is
-            combined with ``return_to_unique``, or the cells are beyond the range of
-            :class:`Voxels`.
+        ValueError: `voxel_size` is not positive and finite, a name is unknown, `"random"` is
+            combined with `return_to_unique`, or the cells are beyond the range of
+            `Voxels`.
     """
     check_reduction(reduction)
     if unique_method not in ("torch", "morton"):
@@ -133,20 +133,20 @@ def downsample_points(
     reduction: Reduction = "random",
     generator: torch.Generator | None = None,
 ) -> Points:
-    """Keeps one point of each grid cell, at its own position.
+    """Keep one point of each grid cell, at its own position.
 
     Args:
-        points: N points with C features.
-        voxel_size: Edge of a cell in the unit of the coordinates.
-        reduction: Features of the kept point: its own (``"random"``), or those of all points of
+        points: n points with C features.
+        voxel_size: edge of a cell in the unit of the coordinates.
+        reduction: features of the kept point: its own (`"random"`), or those of all points of
             its cell, reduced.
-        generator: Draws the point of each cell uniformly; without, it is the first.
+        generator: draws the point of each cell uniformly; without, it is the first.
 
     Returns:
         Points in the order of the input, with its attributes.
 
     Raises:
-        ValueError: As :func:`points_to_voxels`.
+        ValueError: as `points_to_voxels`.
     """
     check_reduction(reduction)
     cells, counts, inverse = _occupied_cells(points, voxel_size)
@@ -164,11 +164,11 @@ def downsample_points(
 
 
 def check_voxel_size(voxel_size: float) -> None:
-    """Checks the edge of a voxel.
+    """Check the edge of a voxel.
 
     Raises:
-        TypeError: It is not a number.
-        ValueError: It is not positive and finite.
+        TypeError: it is not a number.
+        ValueError: it is not positive and finite.
     """
     if not isinstance(voxel_size, (int, float)):
         raise TypeError(f"voxel_size must be a number, got {voxel_size!r}")
@@ -177,7 +177,7 @@ def check_voxel_size(voxel_size: float) -> None:
 
 
 def _occupied_cells(points: Points, voxel_size: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns unique cells, cells per cloud, and the cell of each point."""
+    """Return unique cells, cells per cloud, and the cell of each point."""
     check_voxel_size(voxel_size)
     with torch.no_grad():
         positions = points.coordinate_tensor
@@ -195,7 +195,7 @@ def _occupied_cells(points: Points, voxel_size: float) -> tuple[Tensor, Tensor, 
 
 
 def _representatives(inverse: Tensor, num_cells: int, generator: torch.Generator | None) -> Tensor:
-    """Returns one point of each cell: the first, or a drawn one."""
+    """Return one point of each cell: the first, or a drawn one."""
     if generator is not None:
         return random_member(inverse, num_cells, generator)
     return first_extremum(inverse.new_zeros(len(inverse), 1), inverse, num_cells).squeeze(1)

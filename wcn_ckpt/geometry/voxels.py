@@ -27,7 +27,7 @@ class Voxels(Geometry):
 
     Coordinates are int32 or int64 cells, each at most once in a cloud; one step is one cell at the
     current tensor stride. Repeated cells are refused by the first op that looks voxels up
-    (convolution, pooling, :meth:`to_dense`), not at construction, where it would cost a sort.
+    (convolution, pooling, `to_dense`), not at construction, where it would cost a sort.
     """
 
     coordinates_type = IntCoords
@@ -44,20 +44,20 @@ class Voxels(Geometry):
         stride: Stride = None,
         **extra: Any,
     ) -> None:
-        """Takes what :class:`Geometry` takes, and the tensor stride.
+        """Take what `Geometry` takes, and the tensor stride.
 
         Args:
             batched_coordinates: B tensors (N_b, 3) of cells, or one (N, 3).
             batched_features: B tensors (N_b, C), or one (N, C).
             offsets: (B + 1,) integers; required with concatenated tensors.
-            device: Where the tensors are put.
-            tensor_stride: Edge of a cell in cells of the finest grid, one integer or three.
-            stride: Another name of ``tensor_stride``.
-            **extra: Attributes to carry along, such as ``voxel_size``.
+            device: where the tensors are put.
+            tensor_stride: edge of a cell in cells of the finest grid, one integer or three.
+            stride: another name of `tensor_stride`.
+            **extra: attributes to carry along, such as `voxel_size`.
 
         Raises:
-            TypeError: As :class:`Geometry`; coordinates that are not int32 or int64.
-            ValueError: As :class:`Geometry`; cells outside the int32 range or too far apart for
+            TypeError: as `Geometry`; coordinates that are not int32 or int64.
+            ValueError: as `Geometry`; cells outside the int32 range or too far apart for
                 an int64 key; a stride that is not positive or given twice.
         """
         super().__init__(batched_coordinates, batched_features, offsets, device, **extra)
@@ -80,19 +80,19 @@ class Voxels(Geometry):
         batch_size: int | None = None,
         **extra: Any,
     ) -> Self:
-        """Builds voxels from coordinates that carry their cloud in column 0.
+        """Build voxels from coordinates that carry their cloud in column 0.
 
         Args:
             feats: (N, C) features.
-            coords: (N, 4) int32 or int64 rows ``(cloud, x, y, z)``, the clouds in ascending order.
+            coords: (N, 4) int32 or int64 rows `(cloud, x, y, z)`, the clouds in ascending order.
             offsets: (B + 1,) offsets to use instead of column 0.
-            batch_size: Number of clouds, where the last ones may be empty. By default the largest
+            batch_size: number of clouds, where the last ones may be empty. By default the largest
                 cloud number plus one, and 1 without rows.
-            **extra: As the constructor, ``tensor_stride`` and ``device`` included.
+            **extra: as the constructor, `tensor_stride` and `device` included.
 
         Raises:
-            TypeError: ``coords`` is not int32 or int64.
-            ValueError: The clouds are not in order, negative or beyond ``batch_size``, or the
+            TypeError: `coords` is not int32 or int64.
+            ValueError: the clouds are not in order, negative or beyond `batch_size`, or the
                 constructor refuses the rest.
         """
         if coords.ndim != 2 or coords.shape[1] != 4:
@@ -111,19 +111,19 @@ class Voxels(Geometry):
     def from_dense(
         cls, tensor: Tensor, channel_dim: int = 1, tensor_stride: Stride = None, **extra: Any
     ) -> Self:
-        """Builds voxels from the cells of a dense grid that are not zero in every channel.
+        """Build voxels from the cells of a dense grid that are not zero in every channel.
 
         Args:
-            tensor: (B, C, X, Y, Z), or with the channels at ``channel_dim``.
-            channel_dim: Where the channels are.
-            tensor_stride: As the constructor.
-            **extra: As the constructor.
+            tensor: (B, C, X, Y, Z), or with the channels at `channel_dim`.
+            channel_dim: where the channels are.
+            tensor_stride: as the constructor.
+            **extra: as the constructor.
 
         Returns:
-            Voxels in row-major order of the grid; gradients flow to ``tensor``.
+            Voxels in row-major order of the grid; gradients flow to `tensor`.
 
         Raises:
-            ValueError: ``tensor`` does not have five dimensions.
+            ValueError: `tensor` does not have five dimensions.
         """
         features, cells, counts = dense.sparsify(tensor, channel_dim)
         offsets = offsets_from_counts(counts)
@@ -131,7 +131,7 @@ class Voxels(Geometry):
 
     @property
     def tensor_stride(self) -> Triple | None:
-        """Edge of a cell in cells of the finest grid, per axis; ``None`` is read as 1."""
+        """Edge of a cell in cells of the finest grid, per axis; `None` is read as 1."""
         return self.batched_coordinates.tensor_stride
 
     stride = tensor_stride
@@ -143,7 +143,7 @@ class Voxels(Geometry):
         tensor_stride: Stride = None,
         **extra: Any,
     ) -> Self:
-        """As :meth:`Geometry.replace`, and the tensor stride; it stays unless given."""
+        """As `Geometry.replace`, and the tensor stride; it stays unless given."""
         result = super().replace(batched_coordinates, batched_features, **extra)
         if isinstance(batched_coordinates, Tensor):
             edge = self.tensor_stride
@@ -160,25 +160,25 @@ class Voxels(Geometry):
         min_coords: Sequence[int] | None = None,
         max_coords: Sequence[int] | None = None,
     ) -> Tensor:
-        """Writes the features into a dense grid that is zero elsewhere.
+        """Write the features into a dense grid that is zero elsewhere.
 
         Without arguments the grid is the bounding box of the batch, and its corner is the least
-        coordinate of the batch. With ``spatial_shape`` alone nothing is moved and every voxel must
-        be inside. With ``min_coords`` or ``max_coords`` the box is theirs, and voxels outside it
+        coordinate of the batch. With `spatial_shape` alone nothing is moved and every voxel must
+        be inside. With `min_coords` or `max_coords` the box is theirs, and voxels outside it
         are left out.
 
         Args:
-            channel_dim: Where the channels go.
-            spatial_shape: Cells along x, y and z.
-            min_coords: The cell that becomes (0, 0, 0).
-            max_coords: The last cell of the box.
+            channel_dim: where the channels go.
+            spatial_shape: cells along x, y and z.
+            min_coords: the cell that becomes (0, 0, 0).
+            max_coords: the last cell of the box.
 
         Returns:
-            (B, C, X, Y, Z) in the dtype of ``feature_tensor``, or with the channels at
-            ``channel_dim``; differentiable.
+            (B, C, X, Y, Z) in the dtype of `feature_tensor`, or with the channels at
+            `channel_dim`; differentiable.
 
         Raises:
-            ValueError: Voxels repeat, are outside ``spatial_shape``, or the box contradicts
+            ValueError: voxels repeat, are outside `spatial_shape`, or the box contradicts
                 itself.
         """
         _ = self.batched_coordinates.index
@@ -193,17 +193,17 @@ class Voxels(Geometry):
         )
 
     def to_point(self, voxel_size: float | None = None) -> Points:
-        """Returns the corners of the voxels as points, with the same features.
+        """Return the corners of the voxels as points, with the same features.
 
         Args:
-            voxel_size: Edge of a voxel of the finest grid in units of length; by default the
-                attribute ``voxel_size``.
+            voxel_size: edge of a voxel of the finest grid in units of length; by default the
+                attribute `voxel_size`.
 
         Returns:
-            float32 points at ``cell * voxel_size * tensor_stride``.
+            float32 points at `cell * voxel_size * tensor_stride`.
 
         Raises:
-            ValueError: No voxel size is known, or it is not positive and finite.
+            ValueError: no voxel size is known, or it is not positive and finite.
         """
         # Points know how to become voxels, so they cannot be imported before voxels are.
         from wcn_ckpt.geometry.points import Points
