@@ -75,7 +75,9 @@ BODIES = {
     "momentum 1": batch_norm(momentum=1.0),
     "cumulative": batch_norm(momentum=None),
     "no statistics": batch_norm(track_running_stats=False),
-    "instance norm": nn.Sequential(nn.Linear(6, 6), Rows(nn.InstanceNorm1d(6, track_running_stats=True))),
+    "instance norm": nn.Sequential(
+        nn.Linear(6, 6), Rows(nn.InstanceNorm1d(6, track_running_stats=True))
+    ),
     "reading subclass": nn.Sequential(nn.Linear(6, 6), ReadingBatchNorm(6), nn.Linear(6, 6)),
     "nested boundaries": nested(),
     "tied buffers": tied(),
@@ -222,7 +224,7 @@ def test_statistics_are_scratch_only_while_replaying() -> None:
 
     class Spy(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            seen.append(tuple(id(b) for b in norm.buffers())[:2])  # type: ignore[arg-type]
+            seen.append(tuple(id(b) for b in norm.buffers())[:2])
             return x
 
     norm = nn.BatchNorm1d(6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -83,9 +83,7 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
             TypeError: on assignment, the value is not callable.
             ValueError: on assignment, the value is torch's reentrant checkpoint.
         """
-        function: CheckpointFunction = self.__dict__.get(
-            "_checkpoint_function", _DEFAULT_FUNCTION
-        )
+        function: CheckpointFunction = self.__dict__.get("_checkpoint_function", _DEFAULT_FUNCTION)
         return function
 
     @_gradient_checkpointing_func.setter
@@ -136,11 +134,12 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
                 raise RuntimeError(self._compile_message())
         elif not is_torch_checkpoint(function):
             return function(fn, *args, **kwargs)
+        tensors: Sequence[Tensor] = args
         if kwargs or not all([isinstance(arg, Tensor) for arg in args]):
             tensors, rebuild = take_apart((args, kwargs))
             frame = ReplayFrame(fn, plan, (args, kwargs), rebuild)
         else:
-            tensors, frame = args, ReplayFrame(fn, plan)
+            frame = ReplayFrame(fn, plan)
         if hook is None:
             return function(frame, *tensors)
         users = getattr(function, "keywords", {}).get("context_fn")

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import sys
 
-try:
-    from torch._C._dynamo.eval_frame import get_eval_frame_callback
-except ImportError:
-
-    def get_eval_frame_callback() -> None:
-        """Stand in for a torch build without Dynamo: no frame is ever compiled."""
-        return None
-
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
 
 __all__ = ["dynamo_is_compiling", "get_eval_frame_callback"]
 

@@ -50,7 +50,9 @@ def compose_context_functions(first: ContextFunction, second: ContextFunction) -
     def composed() -> ContextPair:
         first_forward, first_recompute = context_pair(first)
         second_forward, second_recompute = context_pair(second)
-        return _Composed(first_forward, second_forward), _Composed(first_recompute, second_recompute)
+        return _Composed(first_forward, second_forward), _Composed(
+            first_recompute, second_recompute
+        )
 
     return composed
 

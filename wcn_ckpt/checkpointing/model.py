@@ -68,7 +68,7 @@ def configure_gradient_checkpointing(
     return len(boundaries)
 
 
-def _boundaries(module: nn.Module) -> list[nn.Module]:
+def _boundaries(module: nn.Module) -> list[Any]:
     return [m for m in module.modules() if hasattr(m, "gradient_checkpointing")]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from wcn_ckpt.checkpointing.replay.flag import replay_depth
 from wcn_ckpt.checkpointing.replay.plan import ReplayPlan
@@ -72,11 +74,19 @@ class ReplayFrame:
         originals: list[Original] = []
         replay_depth.depth += 1
         try:
-            if self._norms:
-                redirect_statistics(self._norms, originals)
-            if self._slots:
-                redirect(self._slots, entry_values(self._entries), originals)
+            # A dispatch mode of the user (selective checkpointing) must not see our own operations.
+            if torch._C._len_torch_dispatch_stack():
+                with _disable_current_modes():
+                    self._redirect(originals)
+            else:
+                self._redirect(originals)
             return self._fn(*args, **kwargs)
         finally:
             put_back(originals)
             replay_depth.depth -= 1
+
+    def _redirect(self, originals: list[Original]) -> None:
+        if self._norms:
+            redirect_statistics(self._norms, originals)
+        if self._slots:
+            redirect(self._slots, entry_values(self._entries), originals)

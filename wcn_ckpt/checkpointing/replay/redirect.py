@@ -18,8 +18,8 @@ from torch import Tensor, nn
 Slot = tuple[dict[str, Any], str]
 """Where a tensor is held: the dictionary and its key."""
 
-Original = tuple[dict[str, Any], str, Tensor]
-"""A slot and the tensor that was in it."""
+Original = tuple[dict[str, Any], str, Tensor | None]
+"""A slot and what was in it."""
 
 
 def redirect(slots: Iterable[Slot], stand_ins: Iterable[Tensor], originals: list[Original]) -> None:
