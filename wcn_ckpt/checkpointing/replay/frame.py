@@ -41,7 +41,16 @@ class ReplayFrame:
         rebuild: builds `(args, kwargs)` anew from the tensors in them; None in the same case.
     """
 
-    __slots__ = ("_arguments", "_entries", "_fn", "_norms", "_rebuild", "_slots", "_started")
+    __slots__ = (
+        "_arguments",
+        "_entries",
+        "_fn",
+        "_norms",
+        "_rebuild",
+        "_scratch",
+        "_slots",
+        "_started",
+    )
 
     def __init__(
         self,
@@ -55,6 +64,7 @@ class ReplayFrame:
         self._rebuild = rebuild
         self._started = False
         self._norms = plan.norms
+        self._scratch = plan.scratch
         self._slots = plan.read_slots()
         if self._slots:
             self._entries = entry_values(buffers[name] for buffers, name in self._slots)
@@ -87,6 +97,6 @@ class ReplayFrame:
 
     def _redirect(self, originals: list[Original]) -> None:
         if self._norms:
-            redirect_statistics(self._norms, originals)
+            redirect_statistics(self._norms, self._scratch, originals)
         if self._slots:
             redirect(self._slots, entry_values(self._entries), originals)

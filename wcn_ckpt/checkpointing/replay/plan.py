@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
-from wcn_ckpt.checkpointing.replay.redirect import Slot
+from wcn_ckpt.checkpointing.replay.redirect import Scratch, Slot
 
 _WRITTEN_NOT_READ = frozenset(
     {
@@ -44,15 +44,18 @@ class ReplayPlan:
 
     Attributes:
         norms: the layers of the first kind.
+        scratch: what their replays write, kept for the next one: two vectors and a counter for
+            each shape of statistics.
     """
 
-    __slots__ = ("_branches", "_contents", "_leaves", "_read_buffers", "_root", "norms")
+    __slots__ = ("_branches", "_contents", "_leaves", "_read_buffers", "_root", "norms", "scratch")
 
     def __init__(self, boundary: nn.Module) -> None:
         self._root = boundary._modules
         self._branches: list[dict[str, Any]] = []
         self._leaves: list[dict[str, Any]] = []
         self.norms: list[nn.Module] = []
+        self.scratch: Scratch = {}
         self._read_buffers: list[dict[str, Any]] = []
         for module in boundary.modules():
             (self._branches if module._modules else self._leaves).append(module._modules)

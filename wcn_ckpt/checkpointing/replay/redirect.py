@@ -35,54 +35,44 @@ def redirect(slots: Iterable[Slot], stand_ins: Iterable[Tensor], originals: list
         entries[name] = stand_in
 
 
-def redirect_statistics(norms: Iterable[nn.Module], originals: list[Original]) -> None:
+Scratch = dict[Any, tuple[Tensor, Tensor, Tensor | None]]
+"""Running mean, variance and counter to write instead, by shape, dtype and device of the mean."""
+
+
+def redirect_statistics(
+    norms: Iterable[nn.Module], scratch: Scratch, originals: list[Original]
+) -> None:
     """Let the norm layers that train write their running statistics into scratch tensors.
 
-    Neighbours with statistics of the same shape share the scratch: its values mean nothing.
+    Layers with statistics of one shape share the scratch, since its values mean nothing. Only its
+    counter never decreases, so that `momentum=None`, which divides by the incremented counter, is
+    safe.
 
     Args:
         norms: layers that write their running statistics in training and never read them.
+        scratch: tensors of earlier replays; takes those that are missing.
         originals: takes the statistics.
     """
-    last: Tensor | None = None
     for norm in norms:
         buffers = norm._buffers
         mean = buffers["running_mean"]
         if mean is None or not norm.training:
             continue
-        variance, count = buffers["running_var"], buffers["num_batches_tracked"]
-        if (
-            last is None
-            or mean.shape != last.shape
-            or mean.dtype != last.dtype
-            or mean.device != last.device
-        ):
-            last = mean
-            scratch = torch.empty_like(mean), torch.empty_like(mean), _scratch_counter(count)
+        count = buffers["num_batches_tracked"]
+        key = mean.shape, mean.dtype, mean.device
+        stand_ins = scratch.get(key)
+        if stand_ins is None:
+            stand_ins = scratch[key] = (
+                torch.empty_like(mean),
+                torch.empty_like(mean),
+                None if count is None else torch.zeros_like(count),
+            )
         originals += (
             (buffers, "running_mean", mean),
-            (buffers, "running_var", variance),
+            (buffers, "running_var", buffers["running_var"]),
             (buffers, "num_batches_tracked", count),
         )
-        buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"] = scratch
-
-
-_counters: dict[torch.device, Tensor] = {}
-
-
-def _scratch_counter(count: Tensor | None) -> Tensor | None:
-    """Return one counter for each device, to be incremented in place of `num_batches_tracked`.
-
-    It never decreases, so `momentum=None`, which divides by the incremented counter, is safe.
-    """
-    if count is None:
-        return None
-    if type(count) is not Tensor:
-        return torch.zeros_like(count)
-    counter = _counters.get(count.device)
-    if counter is None:
-        counter = _counters[count.device] = torch.zeros((), dtype=torch.long, device=count.device)
-    return counter
+        buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"] = stand_ins
 
 
 def put_back(originals: Sequence[Original]) -> None:
