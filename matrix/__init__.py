@@ -1,0 +1,47 @@
+"""What there is to try: axes, subjects, constraints, training-step programs and covering suites.
+
+Everything here is data and small functions over data. Nothing in this package starts a process,
+runs a model or imports ``torch`` when it is imported: functions that act on modules are referred
+to by importable name (``"module:function"``) and are loaded where the case runs.
+"""
+
+from __future__ import annotations
+
+from matrix.axes import AXES, Axis
+from matrix.case import Case, parse_case
+from matrix.constraints import CONSTRAINTS, Constraint, exclusion
+from matrix.covering import Coverage, coverage, covering_rows
+from matrix.expectations import Fact, expected_facts
+from matrix.programs import AutogradGrad, Backward, Forward, Program, Step, build_program
+from matrix.subjects import SUBJECTS, Subject
+from matrix.suites import SUITES, Selection, Suite, select, suite_named
+from matrix.values import Value
+
+__all__ = [
+    "AXES",
+    "CONSTRAINTS",
+    "SUBJECTS",
+    "SUITES",
+    "AutogradGrad",
+    "Axis",
+    "Backward",
+    "Case",
+    "Constraint",
+    "Coverage",
+    "Fact",
+    "Forward",
+    "Program",
+    "Selection",
+    "Step",
+    "Subject",
+    "Suite",
+    "Value",
+    "build_program",
+    "coverage",
+    "covering_rows",
+    "exclusion",
+    "expected_facts",
+    "parse_case",
+    "select",
+    "suite_named",
+]

@@ -1,0 +1,109 @@
+"""The axes of the matrix, as data, in canonical order.
+
+Adding an axis: append it to ``AXES`` with the default that old cases had. Ids of old cases stay
+as they are, because an id names only the axes that are not at their default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from matrix.programs import ACCUMULATIONS, AUTOCAST_DTYPES, BACKWARDS
+from matrix.values import Value, value_text
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that varies between cases."""
+
+    name: str
+    """As in case ids and in ``--axis NAME=...``."""
+    values: tuple[Value, ...]
+    """Every value it can take."""
+    default: Value
+    """The value that case ids leave out."""
+    doc: str
+    """What it varies, in one line."""
+    configure: str | None = None
+    """Importable name of ``function(module, value)`` that applies a value to a new subject; None
+    where the axis shapes the program instead."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be told apart or typed, and a default that is not one."""
+        texts = [value_text(value) for value in self.values]
+        if len(set(texts)) != len(texts):
+            raise ValueError(f"axis {self.name!r} has two values with the same text: {texts}")
+        if value_text(self.default) not in texts:
+            raise ValueError(
+                f"axis {self.name!r}: default {self.default!r} is not one of {self.values!r}"
+            )
+
+    def parse(self, text: str) -> Value:
+        """Return the value that a person typed.
+
+        Args:
+            text: For example ``0.1``, ``none``, ``on`` or ``bf16``.
+
+        Returns:
+            The value of this axis with that text.
+
+        Raises:
+            ValueError: If the axis has no such value; the message lists the valid ones.
+        """
+        for value in self.values:
+            if value_text(value) == text:
+                return value
+        valid = ", ".join(value_text(value) for value in self.values)
+        raise ValueError(f"axis {self.name!r} has no value {text!r}; valid values: {valid}")
+
+
+AXES: tuple[Axis, ...] = (
+    Axis(
+        "bn_momentum",
+        (0.1, 1.0, None),
+        default=0.1,
+        doc="momentum of every BatchNorm; None averages over all updates",
+        configure="matrix.configure:bn_momentum",
+    ),
+    Axis(
+        "running_stats",
+        (True, False),
+        default=True,
+        doc="whether BatchNorm keeps running statistics",
+        configure="matrix.configure:running_stats",
+    ),
+    Axis("wrapper", ("none", "ddp"), default="none", doc="what wraps the model on each rank"),
+    Axis(
+        "broadcast_buffers",
+        (True, False),
+        default=True,
+        doc="whether DDP copies rank 0's buffers to all ranks before a forward",
+    ),
+    Axis("autocast", tuple(AUTOCAST_DTYPES), default="off", doc="autocast dtype of the forwards"),
+    Axis(
+        "backward",
+        tuple(BACKWARDS),
+        default="plain",
+        doc="one backward(), one autograd.grad, or two passes over a retained graph",
+    ),
+    Axis(
+        "accumulation",
+        tuple(ACCUMULATIONS),
+        default="one",
+        doc="how forwards and backwards of several microbatches interleave",
+    ),
+)
+"""All axes, in the order that case ids use."""
+
+
+def axis_named(name: str, axes: tuple[Axis, ...] = AXES) -> Axis:
+    """Return the axis called ``name``.
+
+    Raises:
+        ValueError: If there is none; the message lists the valid names.
+    """
+    for axis in axes:
+        if axis.name == name:
+            return axis
+    valid = ", ".join(axis.name for axis in axes)
+    raise ValueError(f"no axis {name!r}; valid axes: {valid}")
