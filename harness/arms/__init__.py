@@ -1,0 +1,67 @@
+"""Ways to run a subject that can be judged against its ordinary run.
+
+An arm is a function ``install(module) -> switch``. ``install`` prepares a newly built module in
+place; ``switch(True)`` or ``switch(False)`` is called before each forward and turns checkpointing
+on or off. To add an arm, write such a function and list it in ``ARMS``; one that is not listed is
+judged just as well by its importable name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ORDINARY = "harness.arms.ordinary:install"
+"""The arm that others are judged against."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to run a subject."""
+
+    name: str
+    """As in ``--arm``."""
+    install: str
+    """Importable name of the install function."""
+    doc: str
+    """What it is, in one line."""
+
+
+ARMS: tuple[Arm, ...] = (
+    Arm(
+        "checkpointed",
+        "harness.arms.checkpointed:install",
+        "wcn_ckpt's own checkpointing, through its public API; the default",
+    ),
+    Arm("ordinary", ORDINARY, "no checkpointing: shows that the ordinary arm equals itself"),
+    Arm(
+        "torch_checkpoint",
+        "harness.arms.torch_checkpoint:install",
+        "a bare torch.utils.checkpoint in place of wcn_ckpt's",
+    ),
+    Arm(
+        "snapshot_copy",
+        "harness.arms.snapshot_copy:install",
+        "the same, with norm buffers restored after a replay by snapshot and copy_",
+    ),
+)
+"""The arms with a short name."""
+
+
+def arm_named(name: str) -> Arm:
+    """Return the arm called ``name``.
+
+    Args:
+        name: A short name from ``ARMS``, or an importable name of an install function.
+
+    Raises:
+        ValueError: If it is neither; the message lists the short names.
+    """
+    for arm in ARMS:
+        if arm.name == name:
+            return arm
+    if ":" in name:
+        return Arm(name, name, "given by importable name")
+    valid = ", ".join(arm.name for arm in ARMS)
+    raise ValueError(
+        f"no arm {name!r}; valid arms: {valid}, or an importable name such as 'my_arms.py:install'"
+    )

@@ -1,0 +1,71 @@
+"""Torch's own checkpoint, alone, at the boundaries of wcn_ckpt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+
+
+def install(module: nn.Module) -> Callable[[bool], None]:
+    """Put a bare non-reentrant ``torch.utils.checkpoint`` at every boundary.
+
+    Args:
+        module: The newly built subject.
+
+    Returns:
+        A switch for all its boundaries.
+
+    Raises:
+        ValueError: If the module has no boundary.
+    """
+    return replace_checkpoint(module, lambda boundary: (nullcontext(), nullcontext()))
+
+
+def replace_checkpoint(
+    module: nn.Module, contexts: Callable[[nn.Module], Contexts]
+) -> Callable[[bool], None]:
+    """Put torch's checkpoint with given contexts in place of wcn_ckpt's at every boundary.
+
+    Args:
+        module: The newly built subject.
+        contexts: Boundary -> the contexts of its forward and of its replay.
+
+    Returns:
+        A switch for all the boundaries.
+
+    Raises:
+        ValueError: If the module has no boundary.
+    """
+    boundaries = [
+        child for child in module.modules() if hasattr(child, "_gradient_checkpointed_call")
+    ]
+    if not boundaries:
+        raise ValueError(f"{type(module).__name__} has no boundary to checkpoint")
+    enabled = True
+
+    def replacement(boundary: nn.Module) -> Callable[..., Any]:
+        def call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if not (enabled and boundary.training and torch.is_grad_enabled()):
+                return fn(*args, **kwargs)
+            return checkpoint(
+                fn, *args, use_reentrant=False, context_fn=lambda: contexts(boundary), **kwargs
+            )
+
+        return call
+
+    for boundary in boundaries:
+        # An attribute of the instance, so that other instances of the class are left alone.
+        object.__setattr__(boundary, "_gradient_checkpointed_call", replacement(boundary))
+
+    def switch(on: bool) -> None:
+        nonlocal enabled
+        enabled = on
+
+    return switch

@@ -1,0 +1,188 @@
+"""The command line: ``ckpt-lab``, also ``python -m harness``.
+
+Nothing here, and nothing it imports, imports ``torch``: that happens on the ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Runs checkpointed training steps against ordinary ones on local ranks, and judges them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # boxes break messages into pieces that cannot be searched for
+)
+
+INTERRUPTED = 130
+"""Exit status of a run that was interrupted."""
+
+_Suite = Annotated[str, typer.Option("--suite", help="How much is run: smoke or card.")]
+_Subjects = Annotated[
+    list[str] | None,
+    typer.Option("--subject", help="Only this subject; may be given several times."),
+]
+_AxisValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--axis",
+        metavar="NAME=V1,V2",
+        help="Narrow an axis to these values; may be given several times.",
+    ),
+]
+_ArmName = Annotated[
+    str, typer.Option("--arm", help="The arm that is judged, by name or as 'file.py:install'.")
+]
+_Ranks = Annotated[int, typer.Option("--ranks", min=1, help="Number of local ranks.")]
+_Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the run.")]
+_CaseTimeout = Annotated[
+    float, typer.Option("--case-timeout", min=0.1, help="Seconds until a case counts as hung.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    if version:
+        typer.echo(f"ckpt-lab {_version()}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    suite: _Suite = "smoke",
+    subject: _Subjects = None,
+    axis: _AxisValues = None,
+    arm: _ArmName = "checkpointed",
+    ranks: _Ranks = 2,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Results folder; a fresh one by default.")
+    ] = None,
+    seed: _Seed = 0,
+    case_timeout: _CaseTimeout = 60.0,
+    stop_early: Annotated[
+        bool, typer.Option("-x", help="Stop after the first case that is not ok.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in --out; skip what is done.")
+    ] = False,
+) -> None:
+    """Run a suite and write a report.
+
+    Exit status: 0 all as expected; 1 a case differs, never replayed or raised; 2 the call is
+    wrong; 3 a case hung or a rank crashed; 130 interrupted.
+    """
+    from harness.commands import RunRequest, run_suite
+    from harness.ranks import RankStartError
+    from harness.store import StoreError
+
+    if resume and out is None:
+        raise typer.BadParameter("--resume needs --out: the folder to continue")
+    with _bad_values_are_usage_errors():
+        request = RunRequest(
+            suite=suite,
+            subjects=tuple(subject or ()),
+            axes=tuple(axis or ()),
+            arm=arm,
+            ranks=ranks,
+            out=out,
+            seed=seed,
+            case_timeout=case_timeout,
+            stop_early=stop_early,
+            resume=resume,
+        )
+        selection = request.select()
+    try:
+        status = run_suite(request, selection)
+    except StoreError as error:
+        raise typer.BadParameter(str(error)) from None
+    except RankStartError as error:
+        typer.echo(f"the ranks could not be started: {error}", err=True)
+        status = 3
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        status = INTERRUPTED
+    raise typer.Exit(status)
+
+
+@app.command("list")
+def list_cases(
+    suite: _Suite = "smoke",
+    subject: _Subjects = None,
+    axis: _AxisValues = None,
+    seed: _Seed = 0,
+    count: Annotated[
+        bool, typer.Option("--count", help="Print the number of cases and what they cover.")
+    ] = False,
+) -> None:
+    """List the cases of a suite."""
+    from harness.commands import RunRequest
+
+    with _bad_values_are_usage_errors():
+        request = RunRequest(
+            suite=suite, subjects=tuple(subject or ()), axes=tuple(axis or ()), seed=seed
+        )
+        selection = request.select()
+    if count:
+        typer.echo(f"{len(selection.cases)} cases")
+        typer.echo(selection.coverage.text)
+        return
+    for case in selection.cases:
+        typer.echo(case.id)
+
+
+@app.command()
+def replay(
+    case_id: Annotated[str, typer.Argument(metavar="CASE-ID", help="As printed by 'list'.")],
+    arm: _ArmName = "checkpointed",
+    ranks: _Ranks = 2,
+    seed: _Seed = 0,
+    case_timeout: _CaseTimeout = 60.0,
+) -> None:
+    """Run one case again and print everything that was found."""
+    from harness.commands import replay_case, resolve_arm, resolve_case
+    from harness.ranks import RankStartError
+
+    with _bad_values_are_usage_errors():
+        case, chosen = resolve_case(case_id), resolve_arm(arm)
+    try:
+        status = replay_case(case, chosen, ranks=ranks, seed=seed, case_timeout=case_timeout)
+    except RankStartError as error:
+        typer.echo(f"the ranks could not be started: {error}", err=True)
+        status = 3
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        status = INTERRUPTED
+    raise typer.Exit(status)
+
+
+@contextmanager
+def _bad_values_are_usage_errors() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _version() -> str:
+    try:
+        return metadata.version("wcn-ckpt")
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        from wcn_ckpt import __version__
+
+        return __version__
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="ckpt-lab")

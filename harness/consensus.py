@@ -1,0 +1,203 @@
+"""What must hold across ranks, checked with few collectives.
+
+The functions here call collectives: every rank calls them in the same order, for the same job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from harness.equivalence import differences
+from harness.findings import Finding
+from harness.trace import Trace
+from matrix.expectations import Fact
+from matrix.programs import Backward, Program
+
+_Values = Mapping[str, Tensor | None]
+
+
+@dataclass(frozen=True)
+class _Watched:
+    fact: Fact
+    agree: bool
+    point: str
+    group: str
+
+
+def _watched(trace: Trace) -> tuple[_Watched, ...]:
+    last = [point for point in trace.points if point.startswith("backward")][-1]
+    start = "start of forward[1]"
+    return (
+        _Watched(Fact.GRADIENTS_AGREE, True, last, "gradients"),
+        _Watched(Fact.BUFFERS_AGREE_AT_FORWARD, True, start, "buffers"),
+        _Watched(Fact.BUFFERS_DIFFER_AT_FORWARD, False, start, "buffers"),
+        _Watched(Fact.BUFFERS_DIFFER_AT_END, False, last, "buffers"),
+    )
+
+
+def check_agreement(
+    facts: frozenset[Fact], judged: Trace, rank: int, differs: bool
+) -> tuple[list[Finding], bool]:
+    """Check which observations agree between ranks, and take a vote.
+
+    Args:
+        facts: What must hold.
+        judged: What the judged arm saw on this rank.
+        rank: This rank.
+        differs: This rank's vote: whether its arms differ.
+
+    Returns:
+        The findings of this rank, and whether any rank voted that its arms differ.
+    """
+    alone = dist.get_world_size() == 1
+    watched = [
+        item for item in _watched(judged) if item.fact in facts and (item.agree or not alone)
+    ]
+    own = [int(differs), *(_digest(judged.points[i.point][i.group]) for i in watched)]
+    gathered = [torch.empty(len(own), dtype=torch.int64) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, torch.tensor(own, dtype=torch.int64))
+    table = torch.stack(gathered)
+    findings: list[Finding] = []
+    for column, item in enumerate(watched, start=1):
+        agree = bool((table[:, column] == table[0, column]).all())
+        if agree != item.agree:
+            values = judged.points[item.point][item.group]
+            findings += _disagreement(item, values, rank) if item.agree else [_sameness(item, rank)]
+    return findings, bool(table[:, 0].any())
+
+
+def check_mean_gradient(
+    program: Program, judged: Trace, alone: Trace, rank: int, noise: float
+) -> list[Finding]:
+    """Check that the reduced gradient is the mean of what the ranks compute alone.
+
+    Let g(r, k) be the gradient of rank r's backward k. In float32 DDP rounds each term at most
+    ``m = backwards * (ranks + 3)`` times (accumulating, dividing, summing), so its result is
+    within ``m u / (1 - m u) * sum |g(r, k)| / ranks`` of the float64 mean, u being half the
+    dtype's epsilon (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
+
+    Args:
+        program: The training step.
+        judged: What the judged arm saw, reduced over ranks.
+        alone: What the ordinary arm saw on this rank without a wrapper.
+        rank: This rank.
+        noise: Measured noise of the ordinary arm, added to the bound.
+
+    Returns:
+        One finding for each parameter whose gradient is out of bounds.
+    """
+    ranks = dist.get_world_size()
+    reduced = _final_gradients(judged)
+    local = _local_terms(alone)
+    totals, magnitudes = zip(*local.values(), strict=True)
+    summed = torch.cat([part.flatten() for part in (*totals, *magnitudes)])
+    dist.all_reduce(summed)
+    means, bounds = (summed / ranks).chunk(2)
+    roundings = sum(isinstance(step, Backward) for step in program.steps) * (ranks + 3)
+    findings = []
+    offset = 0
+    for name, (term, _) in local.items():
+        part = slice(offset, offset + term.numel())
+        offset += term.numel()
+        gradient = reduced.get(name)
+        if gradient is None:
+            continue
+        unit = torch.finfo(gradient.dtype).eps / 2
+        gamma = roundings * unit / (1 - roundings * unit)
+        bound = gamma * bounds[part].reshape(term.shape) + noise
+        mean = means[part].reshape(term.shape)
+        gap = (gradient.double() - mean).abs()
+        wrong = (~(gap <= bound)).nonzero()
+        if len(wrong):
+            index = tuple(wrong[0].tolist())
+            findings.append(
+                Finding(
+                    rank=rank,
+                    point=_last_backward(judged),
+                    path=f"gradients/{name}{list(index)}",
+                    expected=mean[index].item(),
+                    got=gradient[index].item(),
+                    max_abs=gap.max().item(),
+                    tolerance=bound[index].item(),
+                    tolerance_source=f"{roundings} roundings in {gradient.dtype} of the terms "
+                    "summed, against their float64 mean",
+                    cause="the reduced gradient is not the mean of the gradients that the ranks "
+                    "compute alone",
+                    remedy="look for a parameter that is not reduced, or reduced before its last "
+                    "contribution",
+                )
+            )
+    return findings
+
+
+def _last_backward(trace: Trace) -> str:
+    return [point for point in trace.points if point.startswith("backward")][-1]
+
+
+def _final_gradients(trace: Trace) -> _Values:
+    gradients: _Values = trace.points[_last_backward(trace)]["gradients"]
+    return gradients
+
+
+def _local_terms(alone: Trace) -> dict[str, tuple[Tensor, Tensor]]:
+    """Per parameter: the accumulated gradient and the summed magnitudes of its terms, float64."""
+    terms = {}
+    for name, parameter in alone.module.named_parameters():
+        total = torch.zeros(parameter.shape, dtype=torch.float64)
+        magnitude = torch.zeros_like(total)
+        for point, seen in alone.points.items():
+            gradient = seen["gradients"][name] if point.startswith("backward") else None
+            if gradient is not None:
+                magnitude += (gradient.double() - total).abs()
+                total = gradient.double()
+        terms[name] = (total, magnitude)
+    return terms
+
+
+def _digest(values: _Values) -> int:
+    digest = hashlib.sha256()
+    for name, value in values.items():
+        digest.update(name.encode())
+        if value is not None:
+            digest.update(value.contiguous().numpy().tobytes())
+    return int.from_bytes(digest.digest()[:8], "big", signed=True)
+
+
+def _disagreement(item: _Watched, values: _Values, rank: int) -> list[Finding]:
+    everyone: list[_Values] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(everyone, dict(values))
+    wrapped = {item.point: {item.group: dict(everyone[0])}}
+    return [
+        Finding(
+            rank=rank,
+            point=item.point,
+            path=difference.path,
+            expected=difference.expected,
+            got=difference.got,
+            max_abs=difference.max_abs,
+            tolerance_source="bitwise, against rank 0",
+            cause=f"{item.group} differ between ranks 0 and {rank} where DDP makes them equal",
+            remedy="look for a tensor that is not reduced or not copied between ranks",
+        )
+        for difference in differences(wrapped, {item.point: {item.group: dict(values)}})
+    ]
+
+
+def _sameness(item: _Watched, rank: int) -> Finding:
+    return Finding(
+        rank=rank,
+        point=item.point,
+        path=item.group,
+        expected="different on some rank",
+        got="the same on every rank",
+        tolerance_source="bitwise, over all ranks",
+        cause="ranks that see different data have the same buffers: they were copied between "
+        "ranks where nothing should copy them, or the ranks saw the same data",
+        remedy="check the buffer option that reaches DDP, and the inputs of each rank",
+    )

@@ -1,0 +1,156 @@
+"""Compares what two arms saw on the same rank.
+
+Equal traces are the rule, so they are found out by a plain bitwise pass. Only a trace that differs
+is handed to DeepDiff, which walks both and says where and how.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from harness.findings import Scalar
+from harness.trace import Observations
+
+if TYPE_CHECKING:
+    from deepdiff.model import DiffLevel
+
+_INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two traces differ in one observation at one point."""
+
+    point: str
+    """Where in the program."""
+    group: str
+    """Which kind of observation."""
+    name: str
+    """Which one; empty where the whole group or point is missing."""
+    expected: Scalar
+    """Value in the first trace, at ``index``."""
+    got: Scalar
+    """Value in the second trace, at ``index``."""
+    index: tuple[int, ...] | None = None
+    """First index, in row-major order, where two tensors differ."""
+    max_abs: float | None = None
+    """Largest absolute difference; None where values are not finite numbers of one shape."""
+
+    @property
+    def path(self) -> str:
+        """The observation and the index, as in a finding."""
+        where = "" if not self.index else str(list(self.index))
+        return f"{self.group}/{self.name}{where}"
+
+
+def bitwise_equal(first: Tensor, second: Tensor) -> bool:
+    """Tell whether two tensors have the same dtype, shape and bits.
+
+    Unlike ``torch.equal`` this tells 0.0 from -0.0 and finds a NaN equal to itself.
+    """
+    if first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    return torch.equal(_bits(first), _bits(second))
+
+
+def equal(expected: Mapping[str, Observations], got: Mapping[str, Observations]) -> bool:
+    """Tell whether two traces saw the same, bit by bit."""
+    return _same(expected, got)
+
+
+def differences(
+    expected: Mapping[str, Observations], got: Mapping[str, Observations]
+) -> list[Difference]:
+    """Describe how two traces differ.
+
+    Args:
+        expected: Points of the first trace.
+        got: Points of the second one.
+
+    Returns:
+        Every observation that differs, in program order; empty where the traces are bitwise equal.
+    """
+    if equal(expected, got):
+        return []
+    from deepdiff import DeepDiff
+
+    tree = DeepDiff(expected, got, custom_operators=[_tensor_operator()], view="tree")
+    found = [_difference(level) for levels in tree.values() for level in levels]
+    order = {point: position for position, point in enumerate([*expected, *got])}
+    found.sort(key=lambda difference: order.get(difference.point, len(order)))
+    return found
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return bitwise_equal(first, second)
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(
+            _same(value, second[key]) for key, value in first.items()
+        )
+    return type(first) is type(second) and bool(first == second)
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.view(_INTEGER_OF_SIZE[tensor.element_size()])
+
+
+def _tensor_operator() -> Any:
+    from deepdiff.operator import BaseOperator
+
+    class TensorOperator(BaseOperator):
+        """Reports a pair of tensors as one difference, and only when a bit differs."""
+
+        def give_up_diffing(self, level: DiffLevel, diff_instance: Any) -> bool:
+            if not bitwise_equal(level.t1, level.t2):
+                diff_instance.custom_report_result("tensors_differ", level)
+            return True
+
+    return TensorOperator(types=[Tensor])
+
+
+def _difference(level: DiffLevel) -> Difference:
+    point, group, name = [*map(str, level.path(output_format="list")), "", ""][:3]
+    expected, got = level.t1, level.t2
+    if isinstance(expected, Tensor) and isinstance(got, Tensor):
+        if expected.shape == got.shape and expected.dtype == got.dtype:
+            return _tensor_difference(point, group, name, expected, got)
+    return Difference(point, group, name, _describe(expected), _describe(got))
+
+
+def _tensor_difference(
+    point: str, group: str, name: str, expected: Tensor, got: Tensor
+) -> Difference:
+    unequal = (_bits(expected) != _bits(got)).reshape(*expected.shape, -1).any(-1)
+    index = tuple(unequal.nonzero()[0].tolist())
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    gap = (expected.to(wide) - got.to(wide)).abs().max().item()
+    return Difference(
+        point=point,
+        group=group,
+        name=name,
+        expected=_describe(expected[index]),
+        got=_describe(got[index]),
+        index=index,
+        max_abs=gap if math.isfinite(gap) else None,
+    )
+
+
+def _describe(value: Any) -> Scalar:
+    if isinstance(value, Tensor):
+        if value.ndim == 0:
+            number = value.item()
+            return number if math.isfinite(abs(number)) and not value.is_complex() else str(number)
+        dtype = str(value.dtype).removeprefix("torch.")
+        return f"{dtype} tensor of shape {tuple(value.shape)}"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return "missing" if "NotPresent" in type(value).__name__ else type(value).__name__

@@ -1,0 +1,73 @@
+"""What a rank is sent: one case, resolved into plain data and importable names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from matrix.case import Case
+from matrix.expectations import Fact, expected_facts
+from matrix.programs import Program, build_program
+from matrix.values import Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One case as a rank runs it."""
+
+    case: str
+    """Id of the case."""
+    seed: int
+    """Seed of the run; inputs are drawn from it."""
+    case_seed: int
+    """Seed of weights, losses and random draws of this case."""
+    factory: str
+    """Importable name of the subject's factory."""
+    arguments: Mapping[str, Any]
+    """Its keyword arguments."""
+    inputs: str
+    """Importable name of the input function."""
+    input_arguments: Mapping[str, Any]
+    """Its further keyword arguments."""
+    configure: tuple[tuple[str, Value], ...]
+    """Importable names of functions that configure the new subject, each with its value."""
+    program: Program
+    """The training step."""
+    facts: frozenset[Fact]
+    """What must hold across ranks."""
+    arm: str
+    """Importable name of the arm that is judged against the ordinary one."""
+
+
+def make_job(case: Case, *, arm: str, seed: int) -> Job:
+    """Resolve a case.
+
+    Args:
+        case: The case.
+        arm: Importable name of the arm that is judged.
+        seed: Seed of the run. The case's own seed follows from it and the case id.
+
+    Returns:
+        What the ranks are sent.
+    """
+    subject = case.subject
+    digest = hashlib.sha256(f"{seed}:{case.id}".encode()).digest()
+    return Job(
+        case=case.id,
+        seed=seed,
+        case_seed=int.from_bytes(digest[:4], "big"),
+        factory=subject.factory,
+        arguments=subject.arguments,
+        inputs=subject.inputs,
+        input_arguments=subject.input_arguments,
+        configure=tuple(
+            (axis.configure, value)
+            for axis, value in zip(case.axes, case.values, strict=True)
+            if axis.configure is not None
+        ),
+        program=build_program(case.assignment),
+        facts=expected_facts(case.cell),
+        arm=arm,
+    )

@@ -1,0 +1,108 @@
+"""Truths about one rank that do not come from the ordinary arm.
+
+Two arms can be wrong together. Each oracle here looks at the judged arm alone and says what must
+be true of it by the meaning of a training step.
+"""
+
+from __future__ import annotations
+
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from harness.findings import NEVER_REPLAYED, Finding
+from harness.trace import Trace
+from matrix.programs import Program
+
+_EXACT = "exact count"
+
+
+def updates_equal_forwards(program: Program, judged: Trace, rank: int) -> list[Finding]:
+    """Every BatchNorm that counts its updates has counted one per logical forward."""
+    forwards = len(program.forwards)
+    return [
+        Finding(
+            rank=rank,
+            point="end",
+            path=f"buffers/{name}.num_batches_tracked" if name else "buffers/num_batches_tracked",
+            expected=forwards,
+            got=int(norm.num_batches_tracked),
+            max_abs=abs(int(norm.num_batches_tracked) - forwards),
+            tolerance_source=_EXACT,
+            cause=f"{type(norm).__name__} {name!r} did not update its running statistics once per "
+            f"logical forward: {int(norm.num_batches_tracked)} updates for {forwards} forwards",
+            remedy="keep replays, and nothing else, from updating running statistics",
+        )
+        for name, norm in judged.module.named_modules()
+        if isinstance(norm, _BatchNorm)
+        and norm.num_batches_tracked is not None
+        and int(norm.num_batches_tracked) != forwards
+    ]
+
+
+def calls_as_expected(program: Program, ordinary: Trace, judged: Trace, rank: int) -> list[Finding]:
+    """Every boundary computed once per logical forward, and once per backward that replays it."""
+    if expected_replays(program, ordinary) and not judged.replays:
+        return [_never_replayed(rank)]
+    findings = []
+    for name in sorted({*ordinary.total_calls, *judged.total_calls}):
+        expected = sum(
+            calls[name] * (1 + program.replays(forward))
+            for forward, calls in enumerate(ordinary.forward_calls)
+        )
+        got = judged.total_calls[name]
+        if got != expected:
+            findings.append(
+                Finding(
+                    rank=rank,
+                    point="end",
+                    path=f"calls/{name}",
+                    expected=expected,
+                    got=got,
+                    max_abs=abs(got - expected),
+                    tolerance_source=_EXACT,
+                    cause="the boundary was not computed once per logical forward and once per "
+                    "backward that replays it",
+                    remedy="look for a boundary that is switched off, nested or replayed twice",
+                )
+            )
+    return findings
+
+
+def expected_replays(program: Program, ordinary: Trace) -> int:
+    """Return how many boundary computations of the judged arm must be replays."""
+    return sum(
+        calls.total() * program.replays(forward)
+        for forward, calls in enumerate(ordinary.forward_calls)
+    )
+
+
+def state_keys_unchanged(judged: Trace, rank: int) -> list[Finding]:
+    """Checkpointing neither adds nor removes nor renames a ``state_dict`` key."""
+    built, ended = judged.state_keys
+    if built == ended:
+        return []
+    changed = sorted({*built} ^ {*ended})
+    return [
+        Finding(
+            rank=rank,
+            point="end",
+            path=f"state_dict/{changed[0] if changed else 'order'}",
+            expected=", ".join(built),
+            got=", ".join(ended),
+            tolerance_source="exact keys",
+            cause="the keys of the state_dict, or their order, changed while the step ran",
+            remedy="keep checkpointing state out of parameters and persistent buffers",
+        )
+    ]
+
+
+def _never_replayed(rank: int) -> Finding:
+    return Finding(
+        rank=rank,
+        point="end",
+        path=NEVER_REPLAYED,
+        expected="at least one replay",
+        got=0,
+        tolerance_source=_EXACT,
+        cause="the judged arm never replayed a boundary, so this case proves nothing about it",
+        remedy="check that the boundary is enabled, in training mode, and runs with gradients on",
+    )

@@ -1,0 +1,59 @@
+"""What a task knows about the rank it runs in, and the rank's process group."""
+
+from __future__ import annotations
+
+import gc
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+
+_GROUP_TIMEOUT = timedelta(minutes=30)
+"""Far above any case's time limit: the pool ends a case, the group's own limit never does."""
+
+
+class RankContext:
+    """One rank's place among the ranks.
+
+    Args:
+        rank: This rank, from 0.
+        size: Number of ranks.
+        folder: A folder that all ranks share, for their rendezvous files.
+    """
+
+    def __init__(self, rank: int, size: int, folder: Path) -> None:
+        """Keep the arguments; the group is joined by :meth:`join`."""
+        self.rank = rank
+        self.size = size
+        self.group_lost = False
+        self._folder = folder
+
+    def join(self, generation: int) -> None:
+        """Form a new process group with the other ranks, leaving the current one if any.
+
+        Args:
+            generation: The same number on every rank, never used before.
+        """
+        self.leave()
+        dist.init_process_group(
+            "gloo",
+            init_method=f"file://{self._folder}/group-{generation}",
+            rank=self.rank,
+            world_size=self.size,
+            timeout=_GROUP_TIMEOUT,
+        )
+        self.group_lost = False
+
+    def leave(self) -> None:
+        """Leave the process group; peers that wait for this rank in a collective are woken.
+
+        Cycles are collected first: a DDP reducer that outlives its group can abort the process.
+        """
+        gc.collect()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def abandon_group(self) -> None:
+        """Leave the group in the middle of a task that failed on this rank."""
+        self.leave()
+        self.group_lost = True

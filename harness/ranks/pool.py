@@ -1,0 +1,305 @@
+"""A pool of persistent local ranks that survives what its tasks do.
+
+Ranks start once and run many tasks. Every rank reports every task. A rank that raises leaves the
+process group, which wakes the others; a rank that dies or hangs is recorded with its exit signal
+or its stacks, all ranks are replaced, and the next task runs on fresh ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, cast
+
+STACKS_SIGNAL = signal.SIGUSR1
+_STACKS_SECONDS = 1.0
+_STOP_SECONDS = 5.0
+_LOG_LINES = 20
+
+
+class RankStartError(RuntimeError):
+    """The ranks could not be started."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankResult:
+    """What one rank did with one task."""
+
+    rank: int
+    """Which rank."""
+    status: Literal["returned", "raised", "died", "stalled"]
+    """``stalled``: it was still busy at the time limit, or a while after another rank failed."""
+    value: Any = None
+    """What the task returned."""
+    error: str = ""
+    """Type and message of what was raised, or how the process ended."""
+    detail: str = ""
+    """Traceback of what was raised, stacks of a stalled rank, last log lines of a dead one."""
+    at: float = 0.0
+    """When it failed, in seconds of the machine's monotonic clock; comparable between ranks."""
+
+
+@dataclass
+class _Rank:
+    process: subprocess.Popen[bytes]
+    connection: Connection
+
+
+class RankPool:
+    """Persistent gloo ranks on this machine.
+
+    Use it as a context manager, and from one thread. Ranks never outlive the process that made
+    the pool, however that ends.
+
+    Args:
+        size: Number of ranks.
+        start_timeout: Seconds the ranks may take to start.
+        grace: Seconds that the other ranks get to report after one rank failed.
+    """
+
+    def __init__(self, size: int = 2, *, start_timeout: float = 120.0, grace: float = 5.0) -> None:
+        """Start the processes; returns before they are ready."""
+        if size < 1:
+            raise ValueError(f"a pool needs at least one rank, got {size}")
+        self.size = size
+        self._start_timeout = start_timeout
+        self._grace = grace
+        self._folder = tempfile.TemporaryDirectory(prefix="ckpt-lab-ranks-")
+        self._ranks: list[_Rank] = []
+        self._ready = False
+        self._generation = 0
+        self._starts = 0
+        self._start()
+
+    def __enter__(self) -> RankPool:
+        """Return the pool."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the pool; at once where an exception passes."""
+        if error is not None:
+            self._kill()
+        self.close()
+
+    @property
+    def processes(self) -> list[int]:
+        """Process ids of the current ranks."""
+        return [rank.process.pid for rank in self._ranks]
+
+    def run(self, task: str, payload: Any, timeout: float) -> list[RankResult]:
+        """Run a task on every rank.
+
+        Args:
+            task: Importable name of ``function(payload, context)``, with ``context`` a
+                :class:`~harness.ranks.context.RankContext`.
+            payload: Any value that pickles.
+            timeout: Seconds until ranks that have not reported count as stalled.
+
+        Returns:
+            One result per rank, in rank order. The pool is usable whatever they say.
+
+        Raises:
+            RankStartError: If the ranks cannot be started.
+        """
+        if not self._send_all(("run", (task, payload))):
+            self._replace()
+            if not self._send_all(("run", (task, payload))):
+                raise RankStartError("the ranks ended before they took a task:\n" + self._logs())
+        results, group_lost = self._collect(timeout)
+        if any(result.status in ("died", "stalled") for result in results):
+            self._replace()
+        elif group_lost:
+            self._rejoin()
+        return results
+
+    def close(self) -> None:
+        """Stop the ranks: politely first, then by force. Idempotent."""
+        for rank in self._ranks:
+            with contextlib.suppress(OSError):
+                rank.connection.send(("stop", None))
+        deadline = time.monotonic() + _STOP_SECONDS
+        for rank in self._ranks:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                rank.process.wait(max(0.0, deadline - time.monotonic()))
+        self._kill()
+        self._folder.cleanup()
+
+    def _start(self) -> None:
+        self._starts += 1
+        folder = Path(self._folder.name) / str(self._starts)
+        folder.mkdir()
+        self._rank_folder = folder
+        self._ready = False
+        self._generation = 0
+        self._ranks = [self._start_rank(rank, folder) for rank in range(self.size)]
+
+    def _start_rank(self, rank: int, folder: Path) -> _Rank:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "harness.ranks.worker"]
+        command += ["--rank", str(rank), "--size", str(self.size), "--folder", str(folder)]
+        command += ["--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
+        with theirs, open(folder / f"log-{rank}", "wb") as log:
+            process = subprocess.Popen(
+                command,
+                env=_environment(rank, self.size),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return _Rank(process, Connection(ours.detach()))
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + self._start_timeout
+        for number, rank in enumerate(self._ranks):
+            try:
+                if not rank.connection.poll(max(0.0, deadline - time.monotonic())):
+                    problem = f"was not ready after {self._start_timeout:g} s"
+                else:
+                    rank.connection.recv()
+                    continue
+            except (EOFError, OSError):
+                problem = _exit_text(rank.process)
+            log = self._log(number)
+            self._kill()
+            raise RankStartError(f"rank {number} {problem}; its last output:\n{log}")
+        self._ready = True
+
+    def _send_all(self, message: tuple[str, Any]) -> bool:
+        if not self._ready:
+            self._wait_ready()
+        try:
+            for rank in self._ranks:
+                rank.connection.send(message)
+        except OSError:
+            return False
+        return True
+
+    def _collect(self, timeout: float) -> tuple[list[RankResult], bool]:
+        deadline = time.monotonic() + timeout
+        results: dict[int, RankResult] = {}
+        group_lost = False
+        numbers = {rank.connection: number for number, rank in enumerate(self._ranks)}
+        while len(results) < self.size:
+            pending = [link for link, number in numbers.items() if number not in results]
+            ready = wait(pending, max(0.0, deadline - time.monotonic()))
+            if not ready:
+                break
+            for link in ready:
+                result, lost = self._receive(numbers[cast(Connection, link)])
+                results[result.rank] = result
+                group_lost |= lost
+                if lost:
+                    deadline = min(deadline, time.monotonic() + self._grace)
+        for number in range(self.size):
+            if number not in results:
+                results[number] = self._stalled(number)
+        return [results[number] for number in range(self.size)], group_lost
+
+    def _receive(self, number: int) -> tuple[RankResult, bool]:
+        rank = self._ranks[number]
+        try:
+            kind, body = rank.connection.recv()
+        except (EOFError, OSError):
+            at = time.monotonic()
+            problem = _exit_text(rank.process)
+            detail = self._log(number)
+            return RankResult(rank=number, status="died", error=problem, detail=detail, at=at), True
+        if kind == "returned":
+            value = body["value"]
+            return RankResult(rank=number, status="returned", value=value), body["group_lost"]
+        return (
+            RankResult(
+                rank=number,
+                status="raised",
+                error=body["error"],
+                detail=body["traceback"],
+                at=body["at"],
+            ),
+            True,
+        )
+
+    def _stalled(self, number: int) -> RankResult:
+        at = time.monotonic()
+        stacks = self._rank_folder / f"stacks-{number}"
+        before = stacks.stat().st_size
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._ranks[number].process.pid, STACKS_SIGNAL)
+        last, size = before, -1
+        while time.monotonic() < at + _STACKS_SECONDS and not (last == size > before):
+            time.sleep(0.05)
+            last, size = size, stacks.stat().st_size
+        text = stacks.read_text(errors="replace")
+        return RankResult(
+            rank=number,
+            status="stalled",
+            error="still busy",
+            detail=text or "it gave no stacks: the process is stopped or stuck in the kernel",
+            at=at,
+        )
+
+    def _rejoin(self) -> None:
+        self._generation += 1
+        if not self._send_all(("join", self._generation)):
+            self._replace()
+            return
+        try:
+            self._wait_ready()
+        except RankStartError:
+            self._start()
+
+    def _replace(self) -> None:
+        self._kill()
+        self._start()
+
+    def _kill(self) -> None:
+        for rank in self._ranks:
+            rank.process.kill()
+            rank.process.wait()
+            rank.connection.close()
+        self._ranks = []
+
+    def _log(self, number: int) -> str:
+        text = (self._rank_folder / f"log-{number}").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-_LOG_LINES:])
+
+    def _logs(self) -> str:
+        return "\n".join(f"rank {number}: {self._log(number)}" for number in range(self.size))
+
+
+def _environment(rank: int, size: int) -> dict[str, str]:
+    return {
+        "GLOO_SOCKET_IFNAME": "lo",
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+        "OMP_NUM_THREADS": "1",
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+    }
+
+
+def _exit_text(process: subprocess.Popen[bytes]) -> str:
+    try:
+        status = process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "closed its connection but did not exit"
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"exited with status {status}"

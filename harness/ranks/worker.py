@@ -1,0 +1,100 @@
+"""The process of one rank: waits for tasks, runs them, reports each one.
+
+Started by :class:`harness.ranks.pool.RankPool`. A task is an importable name of
+``function(payload, context)``; its return value, or the exception it raised, is sent back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.importing import load
+from harness.ranks.context import RankContext
+
+STACKS_SIGNAL = signal.SIGUSR1
+"""Sent by the pool: write the stacks of all threads to the rank's stacks file."""
+
+_PARENT_POLL_SECONDS = 0.5
+
+
+def main() -> None:
+    """Run the rank until it is told to stop or its parent is gone."""
+    arguments = _parse_arguments()
+    _exit_with_parent(arguments.parent)
+    folder = Path(arguments.folder)
+    stacks = open(folder / f"stacks-{arguments.rank}", "w")  # noqa: SIM115 - open until the end
+    faulthandler.enable()
+    faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True)
+    torch.set_num_threads(1)
+    connection = Connection(arguments.fd)
+    context = RankContext(arguments.rank, arguments.size, folder)
+    context.join(0)
+    connection.send(("ready", None))
+    _serve(connection, context)
+    context.leave()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A rank that ends by itself may abort in a C++ destructor; nothing is left to clean up.
+    os._exit(0)
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="harness.ranks.worker")
+    for name in ("rank", "size", "fd", "parent"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--folder", required=True)
+    return parser.parse_args()
+
+
+def _exit_with_parent(parent: int) -> None:
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_POLL_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent watch", daemon=True).start()
+
+
+def _serve(connection: Connection, context: RankContext) -> None:
+    while True:
+        try:
+            kind, body = connection.recv()
+        except EOFError:
+            return
+        if kind == "stop":
+            return
+        if kind == "join":
+            context.join(body)
+            connection.send(("ready", None))
+        else:
+            task, payload = body
+            connection.send(_run(task, payload, context))
+
+
+def _run(task: str, payload: Any, context: RankContext) -> tuple[str, Any]:
+    try:
+        value = load(task)(payload, context)
+    except Exception as error:
+        at = time.monotonic()
+        text = "".join(traceback.format_exception(error))
+        summary = f"{type(error).__name__}: {error}"
+        del error
+        context.abandon_group()
+        return "raised", {"error": summary, "traceback": text, "at": at}
+    return "returned", {"value": value, "group_lost": context.group_lost}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+"""Reports of a run, for people and for other programs."""
+
+from __future__ import annotations

@@ -1,0 +1,62 @@
+"""The results of a run as JUnit XML, for continuous integration services."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+from harness.report.terminal import finding_text
+from harness.row import BROKEN, Row
+
+JUNIT_FILE = "junit.xml"
+
+# XML 1.0 has no way to write these, and tracebacks and logs may hold them.
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def write_junit(folder: Path, rows: Sequence[Row]) -> Path:
+    """Write ``junit.xml``.
+
+    Args:
+        folder: The results folder.
+        rows: The rows of the run.
+
+    Returns:
+        Where it was written.
+    """
+    errors = sum(row.outcome == "error" or row.outcome in BROKEN for row in rows)
+    failing = sum(not row.passed for row in rows)
+    suite = ElementTree.Element(
+        "testsuite",
+        name="ckpt-lab",
+        tests=str(len(rows)),
+        failures=str(failing - errors),
+        errors=str(errors),
+        time=f"{sum(row.seconds for row in rows):.3f}",
+    )
+    for row in rows:
+        suite.append(_test_case(row))
+    path = folder / JUNIT_FILE
+    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+    return path
+
+
+def _test_case(row: Row) -> ElementTree.Element:
+    element = ElementTree.Element(
+        "testcase", classname=row.subject, name=row.case, time=f"{row.seconds:.3f}"
+    )
+    if not row.passed:
+        is_error = row.outcome == "error" or row.outcome in BROKEN
+        cause = row.findings[0].cause if row.findings else row.outcome
+        problem = ElementTree.SubElement(
+            element, "error" if is_error else "failure", type=row.outcome, message=_plain(cause)
+        )
+        texts = [finding_text(finding, everything=True) for finding in row.findings]
+        problem.text = _plain("\n".join([*texts, f"replay: {row.replay_command}"]))
+    return element
+
+
+def _plain(text: str) -> str:
+    return _NOT_IN_XML.sub("?", text)

@@ -1,0 +1,80 @@
+"""The summary of a run as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from harness.report.tally import summary_line, tabulate
+from harness.row import Row
+
+SUMMARY_FILE = "summary.md"
+
+_TEMPLATE = """\
+# ckpt-lab: {{ headline }}
+
+{% for name, value in facts.items() -%}
+- {{ name }}: {{ value }}
+{% endfor %}
+## Cases by axis value and subject
+
+| axis value |{% for subject in table.subjects %} {{ subject }} |{% endfor %}
+|---|{% for subject in table.subjects %}---|{% endfor %}
+{% for label, cells in table.lines -%}
+| {{ label }} |{% for cell in cells %} {{ cell.text }} |{% endfor %}
+{% endfor %}
+{%- if failing %}
+## Findings
+{% for row in failing %}
+### {{ row.outcome }}: `{{ row.case }}`
+
+    {{ row.replay_command }}
+
+| rank | point | path | expected | got | largest difference | allowed | cause | remedy |
+|---|---|---|---|---|---|---|---|---|
+{% for finding in row.findings -%}
+| {{ finding.rank }} | {{ finding.point }} | `{{ finding.path }}` | {{ finding.expected | cell }} \
+| {{ finding.got | cell }} | {{ finding.max_abs | number }} \
+| {{ finding.tolerance | number }} ({{ finding.tolerance_source }}) \
+| {{ finding.cause | cell }} | {{ finding.remedy | cell }} |
+{% endfor %}
+{%- endfor %}
+{%- endif %}
+"""
+
+
+def write_summary(folder: Path, rows: Sequence[Row], facts: Mapping[str, Any]) -> Path:
+    """Write ``summary.md``.
+
+    Args:
+        folder: The results folder.
+        rows: The rows of the run.
+        facts: What was asked and what it covers, name -> text.
+
+    Returns:
+        Where it was written.
+    """
+    environment = Environment(undefined=StrictUndefined, autoescape=False)
+    environment.filters["cell"] = _cell
+    environment.filters["number"] = _number
+    text = environment.from_string(_TEMPLATE).render(
+        headline=summary_line(rows),
+        facts=facts,
+        table=tabulate(rows),
+        failing=[row for row in rows if not row.passed],
+    )
+    path = folder / SUMMARY_FILE
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _cell(value: object) -> str:
+    """Return the first line of a value, safe inside a Markdown table."""
+    return str(value).partition("\n")[0].replace("|", "\\|")

@@ -1,0 +1,170 @@
+"""What a run prints: progress while it lasts, then a table and the findings."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from harness.findings import Finding, Scalar
+from harness.report.tally import summary_line, tabulate
+from harness.row import Row
+
+_PLAIN_SECONDS = 5.0
+_PLAIN_WIDTH = 160
+_MOST_CASES = 5
+_MOST_CAUSES = 3
+
+
+def make_console() -> Console:
+    """Return the console of the command line: text is never cut or wrapped by the lab itself."""
+    width = None if sys.stdout.isatty() else _PLAIN_WIDTH
+    return Console(highlight=False, soft_wrap=True, width=width)
+
+
+def show_progress(rows: Iterable[Row], total: int, console: Console) -> Iterator[Row]:
+    """Pass rows on, showing cases done, rate and time left.
+
+    Args:
+        rows: The rows, as they come.
+        total: How many there will be.
+        console: Where to print: a live bar on a terminal, a line now and then elsewhere.
+
+    Yields:
+        The rows.
+    """
+    if not console.is_terminal:
+        yield from _plain_progress(rows, total, console)
+        return
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]:.1f} cases/s"),
+        TextColumn("{task.fields[failing]} not ok"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("cases", total=total, rate=0.0, failing=0)
+        pace = _Pace()
+        for row in rows:
+            pace.count(row)
+            progress.update(task, advance=1, rate=pace.rate, failing=pace.failing)
+            yield row
+
+
+def show_result(rows: Sequence[Row], console: Console) -> None:
+    """Print the table by axis value and subject, and the findings.
+
+    Args:
+        rows: The rows of the run.
+        console: Where to print.
+    """
+    table = tabulate(rows)
+    grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
+    for heading in ("cases", *table.subjects):
+        grid.add_column(heading, overflow="fold")
+    for label, cells in table.lines:
+        texts = [
+            f"[red]{cell.text}[/red]" if cell.passed < cell.total else cell.text for cell in cells
+        ]
+        grid.add_row(escape(label), *texts)
+    console.print(grid, crop=False)
+    failing = [row for row in rows if not row.passed]
+    for row in failing[:_MOST_CASES]:
+        show_findings(row, console)
+    if len(failing) > _MOST_CASES:
+        rest = len(failing) - _MOST_CASES
+        console.print(f"... and {rest} more cases that are not as expected: see the report")
+    console.print(summary_line(rows))
+
+
+def show_findings(row: Row, console: Console, *, everything: bool = False) -> None:
+    """Print the findings of one case.
+
+    Args:
+        row: The case's row.
+        console: Where to print.
+        everything: Print all findings, with tracebacks and stacks, not one for each cause.
+    """
+    color = "green" if row.passed else "bold red"
+    console.print(f"[{color}]{row.outcome}[/{color}] {escape(row.case)}")
+    shown = list(row.findings)
+    if not everything:
+        shown = list({finding.cause: finding for finding in reversed(shown)}.values())[::-1]
+        shown = shown[:_MOST_CAUSES]
+    for finding in shown:
+        console.print(escape(finding_text(finding, everything=everything)))
+    if len(row.findings) > len(shown):
+        console.print(f"  ... and {len(row.findings) - len(shown)} more findings")
+    if not row.passed:
+        console.print(f"  replay: {escape(row.replay_command)}")
+
+
+def finding_text(finding: Finding, *, everything: bool = False) -> str:
+    """Return a finding as indented lines: where, expected, got, cause, remedy."""
+    got = _text(finding.got)
+    if not everything:
+        got = got.partition("\n")[0]
+    gap = ""
+    if finding.max_abs is not None:
+        gap = (
+            f" · largest difference {finding.max_abs:.6g}, "
+            f"allowed {finding.tolerance:.6g} ({finding.tolerance_source})"
+        )
+    return (
+        f"  rank {finding.rank} · {finding.point} · {finding.path} · "
+        f"expected {_text(finding.expected)} · got {got}{gap}\n"
+        f"    cause: {finding.cause}\n"
+        f"    remedy: {finding.remedy}"
+    )
+
+
+def _text(value: Scalar) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+class _Pace:
+    def __init__(self) -> None:
+        self.done = 0
+        self.failing = 0
+        self._start = 0.0
+
+    def count(self, row: Row) -> None:
+        # The first case waits for the ranks to start, so the rate is counted from its end.
+        if not self.done:
+            self._start = time.monotonic()
+        self.done += 1
+        self.failing += not row.passed
+
+    @property
+    def rate(self) -> float:
+        elapsed = time.monotonic() - self._start
+        return (self.done - 1) / elapsed if self.done > 1 and elapsed > 0 else 0.0
+
+
+def _plain_progress(rows: Iterable[Row], total: int, console: Console) -> Iterator[Row]:
+    pace = _Pace()
+    last = time.monotonic()
+    for row in rows:
+        pace.count(row)
+        now = time.monotonic()
+        if pace.done == 1 or now - last >= _PLAIN_SECONDS:
+            last = now
+            left = f", {(total - pace.done) / pace.rate:.0f} s left" if pace.rate else ""
+            console.print(
+                f"{pace.done}/{total} cases, {pace.failing} not ok, {pace.rate:.1f} cases/s{left}",
+                highlight=False,
+            )
+        yield row

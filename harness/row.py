@@ -1,0 +1,106 @@
+"""One case's result, as a line of the results file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from harness.findings import Finding
+from matrix.values import Value
+
+SCHEMA = 1
+"""Version of the row format."""
+
+Outcome = Literal[
+    "equal", "differs", "expected_difference", "never_replayed", "error", "hung", "crashed"
+]
+"""How a case ended."""
+
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+PASSING: frozenset[str] = frozenset({"equal", "expected_difference"})
+"""Outcomes that leave the exit status at 0."""
+BROKEN: frozenset[str] = frozenset({"hung", "crashed"})
+"""Outcomes of cases that did not come to a verdict."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One case's result."""
+
+    case: str
+    """Id of the case."""
+    subject: str
+    """Name of the subject."""
+    axes: Mapping[str, Value]
+    """Axis name -> value, for every axis."""
+    seed: int
+    """Seed of the run; with the case id and the arm it replays the case."""
+    arm: str
+    """Name of the judged arm."""
+    ranks: int
+    """Number of ranks."""
+    outcome: Outcome
+    """How it ended."""
+    findings: tuple[Finding, ...] = ()
+    """What was not as expected, causes first."""
+    noise: float | None = None
+    """Largest difference of the ordinary arm from itself; None where it was not measured, because
+    the arms are bitwise equal."""
+    seconds: float = 0.0
+    """Wall time."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the case ended as expected."""
+        return self.outcome in PASSING
+
+    @property
+    def replay_command(self) -> str:
+        """The command that runs this case again."""
+        return (
+            f"ckpt-lab replay {self.case} --arm {self.arm} --seed {self.seed} --ranks {self.ranks}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as it stands in the results file."""
+        return {
+            "schema": SCHEMA,
+            "case": self.case,
+            "subject": self.subject,
+            "axes": dict(self.axes),
+            "seed": self.seed,
+            "arm": self.arm,
+            "ranks": self.ranks,
+            "outcome": self.outcome,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "noise": self.noise,
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Row:
+        """Read a row from the results file.
+
+        Args:
+            data: As returned by :meth:`to_dict`.
+
+        Raises:
+            ValueError: If it was written in another format.
+        """
+        if data.get("schema") != SCHEMA:
+            raise ValueError(f"row has schema {data.get('schema')!r}; this version reads {SCHEMA}")
+        fields = {key: value for key, value in data.items() if key != "schema"}
+        findings = tuple(Finding(**finding) for finding in fields.pop("findings"))
+        return cls(findings=findings, **fields)
+
+
+def exit_status(rows: list[Row]) -> int:
+    """Return the exit status that a run's rows ask for.
+
+    Returns:
+        3 if a case hung or crashed, else 1 if one is not as expected, else 0.
+    """
+    if any(row.outcome in BROKEN for row in rows):
+        return 3
+    return 0 if all(row.passed for row in rows) else 1

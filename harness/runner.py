@@ -1,0 +1,81 @@
+"""Runs cases on a pool of ranks and hands each row on as its case ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from harness.arms import Arm
+from harness.job import make_job
+from harness.ranks import RankPool
+from harness.row import Row
+from harness.verdict import combine
+from matrix.case import Case
+
+JUDGE = "harness.judge:judge"
+"""The task that the ranks run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What holds for every case of a run."""
+
+    arm: Arm
+    """The arm that is judged."""
+    seed: int = 0
+    """Seed of the run."""
+    case_timeout: float = 60.0
+    """Seconds until a case counts as hung."""
+
+
+def run_case(case: Case, pool: RankPool, options: RunOptions) -> Row:
+    """Run one case on all ranks of a pool.
+
+    Args:
+        case: The case.
+        pool: The ranks.
+        options: What holds for the whole run.
+
+    Returns:
+        Its row, whatever happened to the ranks.
+
+    Raises:
+        harness.ranks.RankStartError: If no ranks can be started.
+    """
+    start = time.monotonic()
+    job = make_job(case, arm=options.arm.install, seed=options.seed)
+    verdict = combine(pool.run(JUDGE, job, options.case_timeout))
+    return Row(
+        case=case.id,
+        subject=case.subject.name,
+        axes=case.assignment,
+        seed=options.seed,
+        arm=options.arm.name,
+        ranks=pool.size,
+        outcome=verdict.outcome,
+        findings=verdict.findings,
+        noise=verdict.noise,
+        seconds=round(time.monotonic() - start, 6),
+    )
+
+
+def run_cases(
+    cases: Iterable[Case], pool: RankPool, options: RunOptions, *, stop_early: bool = False
+) -> Iterator[Row]:
+    """Run cases one after the other.
+
+    Args:
+        cases: The cases.
+        pool: The ranks.
+        options: What holds for the whole run.
+        stop_early: End after the first case that did not go as expected.
+
+    Yields:
+        One row per case, as it ends.
+    """
+    for case in cases:
+        row = run_case(case, pool, options)
+        yield row
+        if stop_early and not row.passed:
+            return

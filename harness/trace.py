@@ -1,0 +1,125 @@
+"""What one rank saw of one arm."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Observations = dict[str, dict[str, Any]]
+"""Group (``outputs``, ``buffers``, ...) -> name -> tensor, number, text or None."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception of an arm."""
+
+    point: str
+    """Where in the program."""
+    error: str
+    """Type and message."""
+    traceback: str
+    """The traceback."""
+    at: float
+    """When, in seconds of the machine's monotonic clock."""
+
+
+@dataclass
+class Trace:
+    """Everything that is compared or checked after an arm has run."""
+
+    module: nn.Module
+    """The subject, as the arm left it."""
+    points: dict[str, Observations] = field(default_factory=dict)
+    """Point in the program -> what was seen there, in program order."""
+    forward_calls: list[Counter[str]] = field(default_factory=list)
+    """For each forward: boundary -> how often its computation was called during that forward."""
+    total_calls: Counter[str] = field(default_factory=Counter)
+    """Boundary -> how often its computation was called in all, replays included."""
+    state_keys: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """Keys of the ``state_dict``: as built, and at the end."""
+    raised: Raised | None = None
+    """What the arm raised, if it did."""
+
+    @property
+    def replays(self) -> int:
+        """How many boundary computations were replays."""
+        return self.total_calls.total() - sum(calls.total() for calls in self.forward_calls)
+
+    @contextmanager
+    def point(self, name: str) -> Iterator[None]:
+        """Note where an exception passed, and let it pass."""
+        try:
+            yield
+        except Exception as error:
+            if self.raised is None:
+                self.raised = raised_at(name, error)
+            raise
+
+    def count_calls(self) -> None:
+        """Count, from now on, the calls of every boundary's computation."""
+        for name, boundary in self.module.named_modules():
+            call = getattr(boundary, "_gradient_checkpointed_call", None)
+            if call is not None:
+                counted = _counted(call, name, self.total_calls)
+                object.__setattr__(boundary, "_gradient_checkpointed_call", counted)
+
+
+def raised_at(point: str, error: Exception) -> Raised:
+    """Describe an exception without keeping its frames alive."""
+    return Raised(
+        point=point,
+        error=f"{type(error).__name__}: {error}",
+        traceback="".join(traceback.format_exception(error)),
+        at=time.monotonic(),
+    )
+
+
+def buffers_of(module: nn.Module) -> dict[str, Tensor]:
+    """Copy the buffers of a module."""
+    return {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+
+
+def gradients_of(module: nn.Module) -> dict[str, Tensor | None]:
+    """Copy ``.grad`` of every parameter; None where there is none."""
+    return {
+        name: None if parameter.grad is None else parameter.grad.detach().clone()
+        for name, parameter in module.named_parameters()
+    }
+
+
+def random_states() -> Mapping[str, str]:
+    """Digest the state of torch's, Python's and NumPy's global generators.
+
+    NumPy's is left out where nothing has imported NumPy.
+    """
+    states = {
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "python": pickle.dumps(random.getstate()),
+    }
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        states["numpy"] = pickle.dumps(numpy.random.get_state())
+    return {name: hashlib.sha256(state).hexdigest() for name, state in states.items()}
+
+
+def _counted(call: Callable[..., Any], name: str, calls: Counter[str]) -> Callable[..., Any]:
+    def counted_call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def counted_fn(*fn_args: Any, **fn_kwargs: Any) -> Any:
+            calls[name] += 1
+            return fn(*fn_args, **fn_kwargs)
+
+        return call(counted_fn, *args, **kwargs)
+
+    return counted_call

@@ -1,0 +1,155 @@
+"""Makes one outcome of what all ranks report about a case.
+
+Every rank has its say. The rank whose failure came first is the cause and stands first; a rank
+whose collective failed because of it, or that still waited for it, is a victim and says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from harness.findings import NEVER_REPLAYED, Finding
+from harness.ranks.pool import RankResult
+from harness.row import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankVerdict:
+    """What one rank says about one case."""
+
+    findings: list[Finding] = field(default_factory=list)
+    """What was not as expected."""
+    noise: float | None = None
+    """Largest difference of the ordinary arm from itself; None where it was not measured."""
+    raised_at: float | None = None
+    """When an arm raised, in seconds of the machine's monotonic clock."""
+    in_collective: bool = False
+    """Whether what was raised is only that a collective with the other ranks failed."""
+
+
+class CaseVerdict(NamedTuple):
+    """What all ranks together say about one case."""
+
+    outcome: Outcome
+    findings: tuple[Finding, ...]
+    noise: float | None
+
+
+_WAITING = re.compile(r"/torch/(distributed|nn/parallel|autograd/graph)")
+"""Files whose frame is innermost on a rank that waits for the others."""
+
+_GROUP_FINDING = "process"
+"""Path of findings about a rank's process, not about a value."""
+
+
+def combine(results: Sequence[RankResult]) -> CaseVerdict:
+    """Combine the reports of all ranks.
+
+    Args:
+        results: One per rank, with a :class:`RankVerdict` where the rank returned.
+
+    Returns:
+        The outcome of the case and all findings, causes first.
+    """
+    failures = sorted(
+        (failure for result in results if (failure := _failure(result)) is not None),
+        key=lambda failure: (failure.severity, failure.at),
+    )
+    judged = [
+        finding
+        for result in results
+        if result.status == "returned" and result.value.raised_at is None
+        for finding in result.value.findings
+    ]
+    noises = [
+        result.value.noise
+        for result in results
+        if result.status == "returned" and result.value.noise is not None
+    ]
+    noise = max(noises, default=None)
+    if failures:
+        first = failures[0]
+        rest = [_as_victim(failure, first) for failure in failures[1:]]
+        return CaseVerdict(first.outcome, (first.finding, *rest, *judged), noise)
+    return CaseVerdict(_judged_outcome(judged), tuple(judged), noise)
+
+
+def _judged_outcome(findings: Sequence[Finding]) -> Outcome:
+    if not findings:
+        return "equal"
+    if all(finding.path == NEVER_REPLAYED for finding in findings):
+        return "never_replayed"
+    return "differs"
+
+
+class _Failure(NamedTuple):
+    severity: int
+    """0 died, 1 raised, 2 hangs by itself, 3 failed or waits in a collective."""
+    at: float
+    outcome: Outcome
+    finding: Finding
+
+
+def _failure(result: RankResult) -> _Failure | None:
+    if result.status == "returned":
+        verdict: RankVerdict = result.value
+        if verdict.raised_at is None:
+            return None
+        severity = 3 if verdict.in_collective else 1
+        return _Failure(severity, verdict.raised_at, "error", verdict.findings[0])
+    if result.status == "died":
+        finding = _process_finding(
+            result,
+            cause=f"rank {result.rank} {result.error} while it ran this case",
+            remedy="replay the case; the rank's last output is under 'got'",
+        )
+        return _Failure(0, result.at, "crashed", finding)
+    if result.status == "raised":
+        finding = _process_finding(
+            result,
+            cause="the lab itself raised on this rank",
+            remedy="report the traceback under 'got'",
+        )
+        return _Failure(1, result.at, "error", finding)
+    waits = bool(_WAITING.search(_innermost_frame(result.detail)))
+    finding = _process_finding(
+        result,
+        cause=f"rank {result.rank} "
+        + ("waited in a collective" if waits else "did not come to an end"),
+        remedy="look at the stacks under 'got'; raise --case-timeout if the case is only slow",
+    )
+    return _Failure(3 if waits else 2, result.at, "hung", finding)
+
+
+def _process_finding(result: RankResult, *, cause: str, remedy: str) -> Finding:
+    return Finding(
+        rank=result.rank,
+        point="unknown",
+        path=_GROUP_FINDING,
+        expected="a report within the time limit",
+        got=f"{result.error}\n{result.detail}".rstrip(),
+        tolerance_source="none",
+        cause=cause,
+        remedy=remedy,
+    )
+
+
+def _as_victim(failure: _Failure, first: _Failure) -> Finding:
+    if failure.severity < 3 or first.severity == 3:
+        return failure.finding
+    return replace(
+        failure.finding,
+        cause=f"victim: rank {failure.finding.rank} waited in a collective for rank "
+        f"{first.finding.rank}, which failed first",
+        remedy=f"see the finding of rank {first.finding.rank}",
+    )
+
+
+def _innermost_frame(stacks: str) -> str:
+    """Return the innermost frame of the main thread, which is the last one faulthandler prints."""
+    lines = stacks.splitlines()
+    starts = [number for number, line in enumerate(lines) if "most recent call first" in line]
+    return lines[starts[-1] + 1] if starts and starts[-1] + 1 < len(lines) else ""

@@ -1,0 +1,78 @@
+"""Tasks that ranks run for the tests; loaded by file name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from harness.arms import ORDINARY
+from harness.consensus import check_agreement, check_mean_gradient
+from harness.findings import Finding
+from harness.job import Job
+from harness.program import execute
+from harness.ranks.context import RankContext
+from harness.trace import Trace
+from matrix.expectations import Fact
+from matrix.programs import Backward, Forward, Program
+
+STEP = Program(
+    wrapper="ddp", broadcast_buffers=True, autocast=None, steps=(Forward(0), Backward((0,)))
+)
+
+
+def _trace(gradient: Tensor, buffer: Tensor) -> Trace:
+    module = nn.Linear(gradient.shape[0], 1, bias=False)
+    module.weight = nn.Parameter(torch.zeros_like(gradient))
+    return Trace(
+        module,
+        points={
+            "forward[0]": {"buffers": {"b": buffer}},
+            "start of forward[1]": {"buffers": {"b": buffer}},
+            "backward[0]": {"gradients": {"weight": gradient}, "buffers": {"b": buffer}},
+        },
+        forward_calls=[Counter()],
+    )
+
+
+def agreement(payload: tuple[str, bool, int], context: RankContext) -> tuple[list[Finding], bool]:
+    """Ranks have the same or other values, and one of them votes that its arms differ."""
+    fact, same, voter = payload
+    value = torch.ones(3)
+    if not same and context.rank == 1:
+        value[2] = 5.0
+    return check_agreement(
+        frozenset({Fact(fact)}), _trace(value, value), context.rank, context.rank == voter
+    )
+
+
+def mean_gradient(scale: float, context: RankContext) -> list[Finding]:
+    """Each rank has a gradient of its own; the reduced one is their mean times ``scale``."""
+    own = [torch.tensor([1.0, 3.0, -2.0]) / 7 * (rank + 1) for rank in range(context.size)]
+    mean = torch.stack(own).mean(0)
+    mean[1] *= scale
+    buffer = torch.zeros(1)
+    judged, alone = _trace(mean, buffer), _trace(own[context.rank], buffer)
+    return check_mean_gradient(STEP, judged, alone, context.rank, noise=0.0)
+
+
+def final_gradients_agree(job: Job, context: RankContext) -> tuple[bool, bool]:
+    """Whether the ordinary arm's gradients, and its returned ones, agree between ranks."""
+    trace = execute(job, ORDINARY, context.rank)
+    last = list(trace.points.values())[-2]
+    return _agree(last["gradients"]), _agree(last["returned_gradients"])
+
+
+def _agree(values: dict[str, Any]) -> bool:
+    everyone: list[Any] = [None] * dist.get_world_size()
+    flat = [value for name, value in values.items() if not name.startswith("inputs.")]
+    dist.all_gather_object(everyone, flat)
+    return all(
+        (first is None and second is None)
+        or (first is not None and second is not None and torch.equal(first, second))
+        for other in everyone
+        for first, second in zip(everyone[0], other, strict=True)
+    )

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from harness.cli import app
+from harness.store import read_rows
+
+FAULTY = f"{Path(__file__).parent}/faulty_arms.py"
+ONE_CASE = [
+    *("--subject", "basic", "--axis", "bn_momentum=0.1", "--axis", "running_stats=on"),
+    *("--axis", "wrapper=none", "--axis", "autocast=off"),
+    *("--axis", "backward=plain", "--axis", "accumulation=one"),
+]
+
+
+def lab(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+        env=None if cwd is None else _environment(),
+    )
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def test_a_run_that_goes_as_expected_ends_with_0_and_a_report(tmp_path: Path) -> None:
+    done = lab("run", *ONE_CASE, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("report: ckpt-lab-results/")
+    report = tmp_path / last.removeprefix("report: ")
+    assert "1 case: 1 equal" in report.read_text()
+    names = {path.name for path in report.parent.iterdir()}
+    assert names == {"run.json", "results.jsonl", "summary.md", "junit.xml"}
+    (row,) = read_rows(report.parent)
+    assert (row.case, row.outcome, row.noise) == ("basic", "equal", None)
+    asked = json.loads((report.parent / "run.json").read_text())["asked"]
+    assert (asked["arm"], asked["ranks"], asked["subjects"]) == ("checkpointed", 2, ["basic"])
+
+
+def test_a_case_that_differs_ends_with_1_and_its_cause(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    done = lab("run", *ONE_CASE, "--arm", "torch_checkpoint", "--out", out)
+
+    assert done.returncode == 1
+    assert "BatchNorm1d 'conv1.1' was updated twice" in done.stdout
+    assert "ckpt-lab replay basic --arm torch_checkpoint --seed 0 --ranks 2" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"report: {out}/summary.md"
+
+
+def test_a_crash_ends_with_3(tmp_path: Path) -> None:
+    arm = f"{FAULTY}:die"
+    done = lab("run", *ONE_CASE, "--arm", arm, "--out", str(tmp_path / "out"))
+
+    assert done.returncode == 3
+    assert "rank 1 was killed by SIGKILL" in done.stdout
+
+
+def test_a_replay_prints_every_finding_with_its_traceback() -> None:
+    done = lab("replay", "basic", "--arm", f"{FAULTY}:raise_in_forward")
+
+    assert done.returncode == 1
+    assert "ArithmeticError: planted on rank 1" in done.stdout
+    assert "Traceback (most recent call last)" in done.stdout
+
+
+def test_one_rank_and_three_ranks_work() -> None:
+    for ranks in ("1", "3"):
+        done = lab("replay", "basic,wrapper=ddp,accumulation=joint", "--ranks", ranks)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_stopping_early_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    narrowed = [argument for argument in ONE_CASE if argument != "accumulation=one"]
+    two = [*narrowed, "accumulation=one,joint", "--arm", "torch_checkpoint", "--out", str(out)]
+
+    first = lab("run", *two, "-x")
+    assert first.returncode == 1
+    assert len(read_rows(out)) == 1
+
+    with open(out / "results.jsonl", "a") as file:
+        file.write('{"schema": 1, "case": "torn')
+    second = lab("run", *two, "--resume")
+    assert second.returncode == 1
+    assert "(1 done before)" in second.stdout
+    assert sorted(row.case for row in read_rows(out)) == ["basic", "basic,accumulation=joint"]
+
+    again = lab("run", *two)
+    assert again.returncode == 2
+    assert "already holds" in again.stderr
+
+
+def test_an_interrupted_run_ends_with_130_and_leaves_no_rank(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "harness", "run", *ONE_CASE, "--arm", f"{FAULTY}:hang"]
+    process = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "out")], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert "on 2 ranks" in process.stdout.readline()
+        ranks = _children(process.pid)
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+
+    assert process.returncode == 130
+    assert "continue with --resume" in rest
+    assert rest.splitlines()[-1] == f"report: {tmp_path}/out/summary.md"
+    assert not [rank for rank in ranks if Path(f"/proc/{rank}").exists()]
+
+
+def _children(process: int) -> list[str]:
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--suite", "all"], "no suite 'all'; valid suites: smoke, card"),
+        (["run", "--subject", "mink"], "no subject 'mink'; valid subjects: basic"),
+        (["run", "--axis", "momentum=1"], "no axis 'momentum'; valid axes: bn_momentum"),
+        (["run", "--axis", "bn_momentum=2"], "no value '2'; valid values: 0.1, 1.0, none"),
+        (["run", "--axis", "bn_momentum"], "'bn_momentum' is not of the form name=v1,v2"),
+        (["run", "--arm", "fast"], "no arm 'fast'; valid arms: checkpointed, ordinary"),
+        (["run", "--arm", "none.py:install"], "no file 'none.py'"),
+        (["run", "--resume"], "--resume needs --out"),
+        (["run", "--ranks", "0"], "--ranks"),
+        (["run", "--case-timeout", "0"], "--case-timeout"),
+        (
+            ["run", "--axis", "wrapper=none", "--axis", "broadcast_buffers=off"],
+            "buffer broadcast is an option of DDP",
+        ),
+        (["list", "--suite", "all"], "no suite 'all'"),
+        (["replay", "basic,wrapper=fsdp"], "no value 'fsdp'; valid values: none, ddp"),
+        (["replay", "basic,broadcast_buffers=off"], "is excluded (wrapper=none"),
+        (["unknown"], "unknown"),
+    ],
+)
+def test_a_wrong_call_ends_with_2_and_names_the_value(arguments: list[str], message: str) -> None:
+    result = CliRunner(env={"COLUMNS": "400"}).invoke(app, arguments)
+
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_a_folder_with_results_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+
+    result = CliRunner(env={"COLUMNS": "400"}).invoke(app, ["run", "--out", str(tmp_path)])
+
+    assert result.exit_code == 2
+    assert "already holds results" in result.output
+
+
+def test_list_prints_ids_and_count_prints_what_they_cover() -> None:
+    ids = CliRunner().invoke(app, ["list", "--subject", "basic"]).output.split()
+    count = CliRunner().invoke(app, ["list", "--suite", "card", "--count"]).output
+
+    assert all(case_id.startswith("basic") for case_id in ids)
+    assert "1728 cases" in count
+    assert "1728 of 1728 possible tuples covered" in count
+    assert "ruled out: 576 (wrapper=none,broadcast_buffers=off" in count
+
+
+def test_the_version_is_printed() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+
+    assert result.exit_code == 0
+    assert result.output.startswith("ckpt-lab ")
+
+
+def test_the_command_line_does_not_load_torch() -> None:
+    code = "import harness.cli, harness.commands, sys; sys.exit('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.findings import Finding
+from harness.row import OUTCOMES, Row, exit_status
+from harness.store import RESULTS_FILE, RUN_FILE, Store, StoreError, read_rows
+
+ASKED = {"suite": "smoke", "seed": 0, "axes": []}
+FINDING = Finding(
+    rank=1, point="backward[0]", path="buffers/x", expected=1, got="nan", cause="c", remedy="r"
+)
+
+
+def row(case: str, outcome: str = "equal") -> Row:
+    return Row(
+        case=case,
+        subject="basic",
+        axes={"bn_momentum": None, "running_stats": True},
+        seed=0,
+        arm="checkpointed",
+        ranks=2,
+        outcome=outcome,  # type: ignore[arg-type]  # parametrized over all outcomes
+        findings=(FINDING,) if outcome != "equal" else (),
+        noise=None,
+        seconds=0.25,
+    )
+
+
+def test_rows_are_on_disk_before_the_store_is_closed(tmp_path: Path) -> None:
+    with Store(tmp_path / "out", ASKED) as store:
+        store.append(row("a"))
+        store.append(row("b", "differs"))
+
+        assert read_rows(tmp_path / "out") == [row("a"), row("b", "differs")]
+
+
+def test_a_row_has_the_documented_keys(tmp_path: Path) -> None:
+    with Store(tmp_path / "out", ASKED) as store:
+        store.append(row("a", "differs"))
+
+    data = json.loads((tmp_path / "out" / RESULTS_FILE).read_text())
+    assert list(data) == [
+        *("schema", "case", "subject", "axes", "seed", "arm", "ranks", "outcome", "findings"),
+        *("noise", "seconds"),
+    ]
+    assert list(data["findings"][0]) == [
+        *("rank", "point", "path", "expected", "got", "max_abs", "tolerance"),
+        *("tolerance_source", "cause", "remedy"),
+    ]
+
+
+def test_a_run_file_says_what_was_asked_and_where_it_ran(tmp_path: Path) -> None:
+    with Store(tmp_path / "out", ASKED):
+        pass
+
+    run = json.loads((tmp_path / "out" / RUN_FILE).read_text())
+    assert run["asked"] == ASKED
+    assert run["versions"]["torch"]
+    assert set(run) == {"asked", "started", "versions", "machine"}
+
+
+def test_a_folder_that_holds_results_is_refused(tmp_path: Path) -> None:
+    with Store(tmp_path, ASKED):
+        pass
+    with pytest.raises(StoreError, match="already holds results; .* --resume"):
+        Store(tmp_path, ASKED)
+
+
+def test_an_empty_folder_is_used(tmp_path: Path) -> None:
+    with Store(tmp_path, ASKED) as store:
+        store.append(row("a"))
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(StoreError, match="is not a folder"):
+        Store(tmp_path / "out", ASKED)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.integers(1, 400))
+def test_a_torn_last_line_is_cut_off_on_resume(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    folder = tmp_path_factory.mktemp("torn")
+    with Store(folder, ASKED) as store:
+        store.append(row("a"))
+        store.append(row("b"))
+    file = folder / RESULTS_FILE
+    content = file.read_bytes()
+    line = len(content) // 2
+    file.write_bytes(content[: -min(cut, line - 1)])
+
+    with Store(folder, ASKED, resume=True) as store:
+        assert store.rows == [row("a")]
+        store.append(row("b"))
+
+    assert read_rows(folder) == [row("a"), row("b")]
+
+
+def test_resuming_with_other_options_is_refused(tmp_path: Path) -> None:
+    with Store(tmp_path, ASKED):
+        pass
+    with pytest.raises(StoreError, match="was run with seed=0, not 1"):
+        Store(tmp_path, {**ASKED, "seed": 1}, resume=True)
+
+
+def test_resuming_a_folder_that_is_not_there_starts_a_run(tmp_path: Path) -> None:
+    with Store(tmp_path / "new", ASKED, resume=True) as store:
+        assert store.rows == []
+
+
+def test_a_row_of_another_format_is_refused() -> None:
+    with pytest.raises(ValueError, match="row has schema 99"):
+        Row.from_dict({**row("a").to_dict(), "schema": 99})
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status"),
+    [
+        ([], 0),
+        (["equal", "expected_difference"], 0),
+        (["equal", "differs"], 1),
+        (["never_replayed"], 1),
+        (["error"], 1),
+        (["hung"], 3),
+        (["differs", "crashed", "error"], 3),
+    ],
+)
+def test_exit_statuses(outcomes: list[str], status: int) -> None:
+    assert exit_status([row(str(n), outcome) for n, outcome in enumerate(outcomes)]) == status
+
+
+def test_every_outcome_is_documented_once() -> None:
+    assert OUTCOMES == (
+        *("equal", "differs", "expected_difference", "never_replayed"),
+        *("error", "hung", "crashed"),
+    )
