@@ -17,6 +17,19 @@ from wcn_ckpt.nn.modules.base import SpatialModule
 from wcn_ckpt.nn.modules.mink_blocks import BasicBlock, BottleneckBlock, ConvBlock, ConvTrBlock
 from wcn_ckpt.nn.modules.sparse_conv import SparseConv3d, check_positive
 
+__all__ = [
+    "BasicBlock",
+    "BottleneckBlock",
+    "ConvBlock",
+    "ConvTrBlock",
+    "MinkUNet14",
+    "MinkUNet18",
+    "MinkUNet34",
+    "MinkUNet50",
+    "MinkUNet101",
+    "MinkUNetBase",
+]
+
 NUM_STAGES = 8
 
 

@@ -139,7 +139,7 @@ class BasicBlock(GradientCheckpointingMixin, SpatialModule):
             out_channels, out_channels, 3, activation=None, bias=bias, compute_dtype=compute_dtype
         )
         self.downsample = _shortcut(in_channels, out_channels, stride, bias, compute_dtype)
-        self.relu = ReLU(inplace=True)
+        self.relu: nn.Module = ReLU(inplace=True)
 
     def forward(self, x: G) -> G:
         """Run the block, recomputing it in backward when checkpointing is active.
@@ -202,7 +202,7 @@ class BottleneckBlock(GradientCheckpointingMixin, SpatialModule):
             inner, out_channels, 1, activation=None, bias=bias, compute_dtype=compute_dtype
         )
         self.downsample = _shortcut(in_channels, out_channels, stride, bias, compute_dtype)
-        self.relu = ReLU(inplace=True)
+        self.relu: nn.Module = ReLU(inplace=True)
 
     def forward(self, x: G) -> G:
         """Run the block, recomputing it in backward when checkpointing is active.
