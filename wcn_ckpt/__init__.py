@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from wcn_ckpt.checkpointing import (
+    ConcurrentReplayError,
     GradientCheckpointingMixin,
     GradientCheckpointingModelMixin,
+    InactiveBoundaryWarning,
+    ReplayError,
+    ReplayGuardError,
+    UnpreservedStateError,
+    UnpreservedStateWarning,
     configure_gradient_checkpointing,
     is_replaying,
     preserve_module_buffers,
+    replay_options,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConcurrentReplayError",
     "GradientCheckpointingMixin",
     "GradientCheckpointingModelMixin",
+    "InactiveBoundaryWarning",
+    "ReplayError",
+    "ReplayGuardError",
+    "UnpreservedStateError",
+    "UnpreservedStateWarning",
     "__version__",
     "configure_gradient_checkpointing",
     "is_replaying",
     "preserve_module_buffers",
+    "replay_options",
 ]

@@ -9,16 +9,32 @@ from __future__ import annotations
 
 from wcn_ckpt.checkpointing.boundary import GradientCheckpointingMixin
 from wcn_ckpt.checkpointing.buffers import preserve_module_buffers
+from wcn_ckpt.checkpointing.errors import (
+    ConcurrentReplayError,
+    InactiveBoundaryWarning,
+    ReplayError,
+    ReplayGuardError,
+    UnpreservedStateError,
+    UnpreservedStateWarning,
+)
 from wcn_ckpt.checkpointing.model import (
     GradientCheckpointingModelMixin,
     configure_gradient_checkpointing,
 )
+from wcn_ckpt.checkpointing.options import replay_options
 from wcn_ckpt.checkpointing.replay.flag import is_replaying
 
 __all__ = [
+    "ConcurrentReplayError",
     "GradientCheckpointingMixin",
     "GradientCheckpointingModelMixin",
+    "InactiveBoundaryWarning",
+    "ReplayError",
+    "ReplayGuardError",
+    "UnpreservedStateError",
+    "UnpreservedStateWarning",
     "configure_gradient_checkpointing",
     "is_replaying",
     "preserve_module_buffers",
+    "replay_options",
 ]

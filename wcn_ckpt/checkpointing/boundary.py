@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.utils.checkpoint import checkpoint
 
-from wcn_ckpt.checkpointing.compiling import dynamo_is_compiling, get_eval_frame_callback
 from wcn_ckpt.checkpointing.contexts import (
     ContextFunction,
     compose_context_functions,
@@ -21,8 +21,10 @@ from wcn_ckpt.checkpointing.functions import (
 )
 from wcn_ckpt.checkpointing.model import GradientCheckpointingModelMixin
 from wcn_ckpt.checkpointing.replay.frame import ReplayFrame
-from wcn_ckpt.checkpointing.replay.plan import has_norm_state, plan_of
-from wcn_ckpt.checkpointing.structure import take_apart
+from wcn_ckpt.checkpointing.replay.known import has_running_statistics
+from wcn_ckpt.checkpointing.replay.memory import memory_of
+from wcn_ckpt.checkpointing.replay.options import ReplayOptions, StateDeclaration
+from wcn_ckpt.checkpointing.structure import StructuredCall
 
 _DEFAULT_FUNCTION = normalize_checkpoint_function(checkpoint)
 
@@ -56,15 +58,37 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
     """
 
     gradient_checkpointing: bool = False
+    _replay_options: ReplayOptions = ReplayOptions()
 
-    def _init_gradient_checkpointing(self, use_checkpoint: bool = False) -> None:
+    def _init_gradient_checkpointing(
+        self,
+        use_checkpoint: bool = False,
+        *,
+        state: StateDeclaration | None = None,
+        learn: bool = True,
+        guard: bool = True,
+        strict_state: bool = False,
+        allow_compile: bool = False,
+    ) -> None:
         """Set up the boundary; call it after `nn.Module.__init__`.
 
         Args:
             use_checkpoint: whether the boundary starts enabled.
+            state: buffers to keep through replays besides those found and learned: a name, several
+                names, or a mapping from name to `"written"` or `"read_and_written"`.
+            learn: find written buffers by watching forwards.
+            guard: refuse a replay when something that the forward read has moved.
+            strict_state: raise where a replay writes a buffer that nothing preserves.
+            allow_compile: let `torch.compile` trace the boundary if norm statistics are its only
+                state.
+
+        Raises:
+            TypeError: a switch is not a bool, or a name in `state` is not a string.
+            ValueError: an unknown kind of state.
         """
         self.gradient_checkpointing = bool(use_checkpoint)
         self._gradient_checkpointing_func = _DEFAULT_FUNCTION
+        self._replay_options = ReplayOptions(state, learn, guard, strict_state, allow_compile)
 
     @property
     def use_checkpoint(self) -> bool:
@@ -124,32 +148,39 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
             return self._traced_call(fn, args, kwargs)
         function = self._gradient_checkpointing_func
         hook = self._get_gradient_checkpointing_context_fn()
-        plan = plan_of(self)
-        if hook is not None or plan.keeps_state():
-            if not is_torch_checkpoint(function):
+        memory = memory_of(self)
+        options = self._replay_options
+        plan = memory.current_plan(self, options)
+        # Dynamo swallows an error raised while it traces with fullgraph=False and runs the frame
+        # again in eager mode: there only its callback tells.
+        compiled = get_eval_frame_callback() is not None
+        if compiled or not is_torch_checkpoint(function):
+            if hook is not None or plan.keeps_state():
+                if compiled:
+                    raise RuntimeError(self._compile_message())
                 raise TypeError(self._custom_function_message(function))
-            # Dynamo swallows an error raised while it traces with fullgraph=False and runs the
-            # frame again in eager mode: there only its callback tells.
-            if get_eval_frame_callback() is not None or dynamo_is_compiling():
-                raise RuntimeError(self._compile_message())
-        elif not is_torch_checkpoint(function):
-            return function(fn, *args, **kwargs)
-        tensors: Sequence[Tensor] = args
+            if not compiled:
+                return function(fn, *args, **kwargs)
+        keywords = getattr(function, "keywords", {})
+        preserve_rng = keywords.get("preserve_rng_state", True)
+        call: StructuredCall | None = None
+        saved: tuple[Any, ...] = args
         if kwargs or not all([isinstance(arg, Tensor) for arg in args]):
-            tensors, rebuild = take_apart((args, kwargs))
-            frame = ReplayFrame(fn, plan, (args, kwargs), rebuild)
-        else:
-            frame = ReplayFrame(fn, plan)
+            call = StructuredCall(args, kwargs)
+            saved = (call.tensors,)
+        frame = ReplayFrame(self, fn, memory, plan, options, call, preserve_rng)
         if hook is None:
-            return function(frame, *tensors)
-        users = getattr(function, "keywords", {}).get("context_fn")
+            return function(frame, *saved)
+        users = keywords.get("context_fn")
         context_fn = hook if users is None else compose_context_functions(users, hook)
-        return function(frame, *tensors, context_fn=context_fn)
+        return function(frame, *saved, context_fn=context_fn)
 
     def _traced_call(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if self._get_gradient_checkpointing_context_fn() is not None or has_norm_state(self):
+        if self._get_gradient_checkpointing_context_fn() is not None or any(
+            module.training and has_running_statistics(module) for module in self.modules()
+        ):
             raise RuntimeError(self._compile_message())
         return self._gradient_checkpointing_func(fn, *args, **kwargs)
 

@@ -9,11 +9,10 @@ from types import TracebackType
 from torch import Tensor, nn
 
 from wcn_ckpt.checkpointing.replay.redirect import (
+    Holder,
     Original,
-    Slot,
     entry_values,
     put_back,
-    redirect,
 )
 
 
@@ -29,7 +28,7 @@ class _PreservedBuffers(AbstractContextManager[None]):
         self._types = types
         self._entered: list[list[Original]] = []
 
-    def _slots(self) -> list[Slot]:
+    def _slots(self) -> list[tuple[Holder, str]]:
         return [
             (holder, name)
             for module in self._module.modules()
@@ -43,7 +42,9 @@ class _PreservedBuffers(AbstractContextManager[None]):
         slots = self._slots()
         copies = entry_values(holder[name] for holder, name in slots)
         originals: list[Original] = []
-        redirect(slots, copies, originals)
+        for (holder, name), copy in zip(slots, copies, strict=True):
+            originals.append((holder, name, holder[name]))
+            holder[name] = copy
         self._entered.append(originals)
 
     def __exit__(

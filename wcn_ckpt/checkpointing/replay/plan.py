@@ -1,125 +1,147 @@
-"""Which state a boundary holds: the norm layers below it, found by themselves."""
+"""What a boundary holds, flat: its tree, its parameters, and the state that replays must keep."""
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.parameter import is_lazy
 
-from wcn_ckpt.checkpointing.replay.redirect import Scratch, Slot
-
-_WRITTEN_NOT_READ = frozenset(
-    {
-        nn.BatchNorm1d,
-        nn.BatchNorm2d,
-        nn.BatchNorm3d,
-        nn.SyncBatchNorm,
-        nn.InstanceNorm1d,
-        nn.InstanceNorm2d,
-        nn.InstanceNorm3d,
-        nn.LazyBatchNorm1d,
-        nn.LazyBatchNorm2d,
-        nn.LazyBatchNorm3d,
-        nn.LazyInstanceNorm1d,
-        nn.LazyInstanceNorm2d,
-        nn.LazyInstanceNorm3d,
-    }
+from wcn_ckpt.checkpointing.replay.kept import KeptHolder
+from wcn_ckpt.checkpointing.replay.kinds import Kind, kind_table
+from wcn_ckpt.checkpointing.replay.known import (
+    has_running_statistics,
+    known_state,
+    only_writes_statistics,
 )
-"""Classes whose forward in training writes its running statistics and never reads them."""
+from wcn_ckpt.checkpointing.replay.options import ReplayOptions
+from wcn_ckpt.checkpointing.replay.redirect import Holder, Scratch
+from wcn_ckpt.checkpointing.replay.rng import is_generator
+from wcn_ckpt.checkpointing.replay.sharding import (
+    fsdp_in_use,
+    sharded_modules,
+    sharded_parameters,
+)
 
 
 class ReplayPlan:
-    """The norm layers of a boundary, flat, and the shape of the tree they were found in.
+    """Flat lists of what a boundary holds, valid as long as `describes` says so.
 
-    Two kinds of buffers are told apart. Torch's own norm classes only *write* their running
-    statistics while they train, so a replay may write them anywhere else. A subclass may *read*
-    them as well, so a replay has to find the values that its logical forward found.
-
-    The boundary itself is not referenced: a plan that lives in it makes no reference cycle.
+    Plans are made once and only read, so that a call costs a few comparisons of lists. The
+    boundary itself is not referenced: a plan that lives in it makes no reference cycle.
 
     Args:
         boundary: the module whose tree is searched.
+        options: declared state.
 
     Attributes:
-        norms: the layers of the first kind.
-        scratch: what their replays write, kept for the next one: two vectors and a counter for
-            each shape of statistics.
+        norms: layers whose running statistics are written and never read, while they train.
+        scratch: what replays of those write instead, kept for the next replay.
+        kept: holders of other written state.
+        clean: holders and names of buffers that were not seen to be written.
+        modules: every module below the boundary.
+        addressed: whether the data of a parameter stay where they are.
+        sharded: the sharded parameters of FSDP units.
+        generators: random generators among the attributes of the modules.
     """
 
-    __slots__ = ("_branches", "_contents", "_leaves", "_read_buffers", "_root", "norms", "scratch")
+    __slots__ = (
+        "_branches", "_buffer_counts", "_buffers", "_contents", "_generation", "_leaves",
+        "_options", "_parameter_holders", "_root", "_watched_positions", "_watches_all",
+        "_without_buffers", "addressed", "clean", "generators", "holders", "kept", "modules",
+        "norms", "scratch", "sharded", "watchable",
+    )  # fmt: skip
 
-    def __init__(self, boundary: nn.Module) -> None:
+    def __init__(self, boundary: nn.Module, options: ReplayOptions) -> None:
         self._root = boundary._modules
-        self._branches: list[dict[str, Any]] = []
-        self._leaves: list[dict[str, Any]] = []
+        self._options = options
+        self._generation = kind_table.generation
         self.norms: list[nn.Module] = []
         self.scratch: Scratch = {}
-        self._read_buffers: list[dict[str, Any]] = []
-        for module in boundary.modules():
-            (self._branches if module._modules else self._leaves).append(module._modules)
-            if isinstance(module, _NormBase):
-                if type(module) in _WRITTEN_NOT_READ and "forward" not in vars(module):
-                    self.norms.append(module)
-                else:
-                    self._read_buffers.append(module._buffers)
-        self._contents = list(map(tuple, map(dict.values, self._branches)))
+        self.kept: list[KeptHolder] = []
+        self.clean: list[tuple[Holder, str]] = []
+        managed_by_fsdp = sharded_modules(boundary)
+        named = list(boundary.named_modules())
+        for path, module in named:
+            if only_writes_statistics(module):
+                self.norms.append(module)
+            elif module is not boundary or module._buffers or module._parameters:
+                self._sort_state(path, module)
+        modules = [module for _, module in named]
+        self.modules = [module for module in modules if module is not boundary]
+        self._branches = [module._modules for module in modules if module._modules]
+        self._leaves = [module._modules for module in modules if not module._modules]
+        self._contents = list(chain.from_iterable(map(dict.values, self._branches)))
+        self._without_buffers = [m._buffers for m in modules if not m._buffers]
+        self._buffers = [m._buffers for m in modules if m._buffers and m not in self.norms]
+        self._buffer_counts = list(map(len, self._buffers))
+        self._parameter_holders = [
+            m._parameters for m in modules if m._parameters and m not in managed_by_fsdp
+        ]
+        written = {id(holder.get(name)) for holder, kinds in self.kept for name in kinds}
+        current = list(chain.from_iterable(map(dict.values, self._parameter_holders)))
+        self._watched_positions = [
+            i for i, p in enumerate(current) if p is not None and id(p) not in written
+        ]
+        self._watches_all = len(self._watched_positions) == len(current)
+        self.watchable = [
+            module
+            for module in modules
+            if (module._buffers and module not in self.norms)
+            or any(p is not None and not p.requires_grad for p in module._parameters.values())
+        ]
+        self.holders = [norm._buffers for norm in self.norms] + [holder for holder, _ in self.kept]
+        self.addressed = not managed_by_fsdp and not fsdp_in_use()
+        self.sharded = sharded_parameters(boundary)
+        self.generators = [v for m in modules for v in vars(m).values() if is_generator(v)]
 
-    def describes(self, boundary: nn.Module) -> bool:
-        """Whether the tree below `boundary` is still the one this plan was made for."""
+    def _sort_state(self, path: str, module: nn.Module) -> None:
+        kinds: dict[str, Kind] = dict(kind_table.of(module))
+        kinds |= dict.fromkeys(known_state(module), Kind.IN_PLACE)
+        for name in (*module._buffers, *module._parameters):
+            declared = self._options.declared(path, name)
+            if declared is not None:
+                kinds[name] = Kind.WRITTEN if declared == "written" else Kind.IN_PLACE
+        written = {name: kind for name, kind in kinds.items() if kind is not Kind.CLEAN}
+        for holder in (module._buffers, module._parameters):
+            kinds = {
+                n: k
+                for n, k in written.items()
+                if (n in module._parameters) is (holder is module._parameters)
+            }
+            if kinds:
+                self.kept.append((holder, kinds))
+        self.clean += [(module._buffers, name) for name in module._buffers if name not in written]
+
+    def parameters(self) -> list[Any]:
+        """What the guard watches: parameters that no forward writes and FSDP does not manage."""
+        current = list(chain.from_iterable(map(dict.values, self._parameter_holders)))
+        if self._watches_all:
+            return current
+        return [current[i] for i in self._watched_positions if i < len(current)]
+
+    def describes(self, boundary: nn.Module, options: ReplayOptions) -> bool:
+        """Whether everything that this plan was made from is unchanged."""
+        return (
+            self._generation == kind_table.generation
+            and self._options is options
+            and not any(self._without_buffers)
+            and (not self._buffers or list(map(len, self._buffers)) == self._buffer_counts)
+            and self.same_modules(boundary)
+        )
+
+    def same_modules(self, boundary: nn.Module) -> bool:
+        """Whether the modules below `boundary` are still the same objects."""
         return (
             self._root is boundary._modules
             and not any(self._leaves)
-            and list(map(tuple, map(dict.values, self._branches))) == self._contents
+            and list(chain.from_iterable(map(dict.values, self._branches))) == self._contents
         )
 
+    def training_norms(self) -> bool:
+        """Whether a forward would now update running statistics."""
+        return any(norm.training and has_running_statistics(norm) for norm in self.norms)
+
     def keeps_state(self) -> bool:
-        """Whether a replay would have to keep at least one buffer."""
-        for norm in self.norms:
-            if norm.training and norm._buffers["running_mean"] is not None:
-                return True
-        return bool(self._read_buffers and self.read_slots())
-
-    def read_slots(self) -> list[Slot]:
-        """Buffers that a forward may both read and write, where they hold a tensor."""
-        if not self._read_buffers:
-            return []
-        return [
-            (buffers, name)
-            for buffers in self._read_buffers
-            for name, buffer in buffers.items()
-            if buffer is not None and not is_lazy(buffer)
-        ]
-
-
-class _PlanHolder:
-    """Keeps the plan of one boundary; a copied or unpickled boundary starts without one."""
-
-    __slots__ = ("plan",)
-
-    def __init__(self) -> None:
-        self.plan: ReplayPlan | None = None
-
-    def __reduce__(self) -> tuple[type[_PlanHolder], tuple[()]]:
-        return _PlanHolder, ()
-
-
-def plan_of(boundary: nn.Module) -> ReplayPlan:
-    """Return the plan kept in `boundary`, made anew when modules were added or replaced."""
-    holder: _PlanHolder | None = boundary.__dict__.get("_replay_plan")
-    if holder is None:
-        holder = boundary.__dict__["_replay_plan"] = _PlanHolder()
-    plan = holder.plan
-    if plan is None or not plan.describes(boundary):
-        plan = holder.plan = ReplayPlan(boundary)
-    return plan
-
-
-def has_norm_state(boundary: nn.Module) -> bool:
-    """`ReplayPlan.keeps_state` in a form that Dynamo can trace."""
-    for module in boundary.modules():
-        if isinstance(module, _NormBase) and module.running_mean is not None:
-            if module.training or type(module) not in _WRITTEN_NOT_READ:
-                return True
-    return False
+        """Whether a replay would have to keep at least one tensor."""
+        return bool(self.kept) or self.training_norms()

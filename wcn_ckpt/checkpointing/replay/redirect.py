@@ -1,4 +1,4 @@
-"""Point entries of `_buffers` dictionaries at stand-ins, and put the originals back.
+"""Point entries of module dictionaries at stand-ins, and put the originals back.
 
 The original tensors are never written, so they keep identity, value and version counter: a plain
 autograd graph that was built earlier through the same module stays valid.
@@ -9,31 +9,17 @@ Every function appends what it replaces to a list of the caller *before* it repl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-Slot = tuple[dict[str, Any], str]
-"""Where a tensor is held: the dictionary and its key."""
+Holder = dict[str, Any]
+"""The `_buffers` or `_parameters` dictionary of a module."""
 
-Original = tuple[dict[str, Any], str, Tensor | None]
-"""A slot and what was in it."""
-
-
-def redirect(slots: Iterable[Slot], stand_ins: Iterable[Tensor], originals: list[Original]) -> None:
-    """Put one stand-in into each slot.
-
-    Args:
-        slots: the entries to redirect.
-        stand_ins: as many tensors.
-        originals: takes what was in the slots.
-    """
-    for (entries, name), stand_in in zip(slots, stand_ins, strict=True):
-        originals.append((entries, name, entries[name]))
-        entries[name] = stand_in
-
+Original = tuple[Holder, str, Tensor | None]
+"""A holder, a key, and what was there."""
 
 Scratch = dict[Any, tuple[Tensor, Tensor, Tensor | None]]
 """Running mean, variance and counter to write instead, by shape, dtype and device of the mean."""
@@ -76,24 +62,61 @@ def redirect_statistics(
 
 
 def put_back(originals: Sequence[Original]) -> None:
-    """Put every original back into its slot, the latest first."""
-    for entries, name, original in reversed(originals):
-        entries[name] = original
+    """Put every original back into its place, the latest first."""
+    for holder, name, original in reversed(originals):
+        holder[name] = original
+
+
+def set_entries(holder: Holder, wanted: Mapping[str, Any]) -> None:
+    """Make a dictionary hold exactly `wanted`, in its order, key by key.
+
+    Never clears it: another thread that looks meanwhile finds every key that stays.
+    """
+    for name in holder.keys() - wanted.keys():
+        del holder[name]
+    holder.update(wanted)
+    if list(holder) != list(wanted):
+        for name in wanted:
+            holder[name] = holder.pop(name)
 
 
 def entry_values(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Copy tensors so that each can stand in for its original; tied ones stay tied.
+    """Copy tensors so that each can stand in for its original; tied ones and views stay tied.
 
     Args:
         tensors: tensors of any shape, dtype and device; one object may occur several times.
 
     Returns:
-        One detached copy for each tensor, the same object wherever the original was the same.
+        One detached copy for each tensor. Tensors that were one object, or views of one storage,
+        are so again. A frozen parameter gives a parameter.
     """
     copies: dict[int, Tensor] = {}
-    return [
-        copies[id(tensor)]
-        if id(tensor) in copies
-        else copies.setdefault(id(tensor), tensor.detach().clone())
-        for tensor in tensors
-    ]
+    storages: dict[int, torch.UntypedStorage] = {}
+    result = []
+    for tensor in tensors:
+        if id(tensor) not in copies:
+            copies[id(tensor)] = _copy(tensor, storages)
+        result.append(copies[id(tensor)])
+    return result
+
+
+def _copy(tensor: Tensor, storages: dict[int, torch.UntypedStorage]) -> Tensor:
+    detached = tensor.detach()
+    if type(detached) is not Tensor or detached.layout is not torch.strided:
+        copy = detached.clone()
+    else:
+        storage = detached.untyped_storage()
+        shares_storage = storage.nbytes() != detached.numel() * detached.element_size()
+        key = storage.data_ptr()
+        if shares_storage or key in storages:
+            copied = storages.get(key)
+            if copied is None:
+                copied = storages[key] = storage.clone()  # type: ignore[no-untyped-call]
+            copy = torch.empty(0, dtype=detached.dtype, device=detached.device)
+            copy.set_(copied, detached.storage_offset(), detached.size(), detached.stride())
+        else:
+            copy = detached.clone()
+            storages[key] = copy.untyped_storage()
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(copy, requires_grad=tensor.requires_grad)
+    return copy.requires_grad_(tensor.requires_grad) if tensor.requires_grad else copy

@@ -1,0 +1,64 @@
+"""State that is known without watching a forward: classes of torch that write their buffers."""
+
+from __future__ import annotations
+
+import sys
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
+
+_WRITTEN_NOT_READ = frozenset(
+    {
+        nn.BatchNorm1d,
+        nn.BatchNorm2d,
+        nn.BatchNorm3d,
+        nn.SyncBatchNorm,
+        nn.InstanceNorm1d,
+        nn.InstanceNorm2d,
+        nn.InstanceNorm3d,
+        nn.LazyBatchNorm1d,
+        nn.LazyBatchNorm2d,
+        nn.LazyBatchNorm3d,
+        nn.LazyInstanceNorm1d,
+        nn.LazyInstanceNorm2d,
+        nn.LazyInstanceNorm3d,
+    }
+)
+
+
+def only_writes_statistics(module: nn.Module) -> bool:
+    """Whether a module is one of torch's own norm layers, with its own forward.
+
+    In training these write their running statistics and their output never depends on them. A
+    subclass may read them.
+    """
+    return type(module) in _WRITTEN_NOT_READ and "forward" not in vars(module)
+
+
+def has_running_statistics(module: nn.Module) -> bool:
+    """Whether a module is of the norm family and holds running statistics."""
+    return isinstance(module, _NormBase) and module._buffers.get("running_mean") is not None
+
+
+def known_state(module: nn.Module) -> list[str]:
+    """Names of buffers that a training forward of this module reads and writes.
+
+    Subclasses of the norm layers, spectral norm in both of torch's forms, observers and fake
+    quantisation.
+    """
+    if isinstance(module, (_NormBase, _SpectralNorm)) or _is_quantisation_observer(module):
+        return list(module._buffers)
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, SpectralNorm):
+            return [f"{hook.name}_u", f"{hook.name}_v"]
+    return []
+
+
+def _is_quantisation_observer(module: nn.Module) -> bool:
+    observer = sys.modules.get("torch.ao.quantization.observer")
+    fake_quantize = sys.modules.get("torch.ao.quantization.fake_quantize")
+    return (observer is not None and isinstance(module, observer.ObserverBase)) or (
+        fake_quantize is not None and isinstance(module, fake_quantize.FakeQuantizeBase)
+    )
