@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import io
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.checkpointing.steps import Block
+from wcn_ckpt import InactiveBoundaryWarning
 from wcn_ckpt.nn.modules import GradientCheckpointingMixin, configure_gradient_checkpointing
 
 
@@ -50,12 +52,23 @@ def test_the_boundary_calls_its_computation_twice_when_active() -> None:
 @pytest.mark.parametrize("inactive", ["disabled", "eval", "no_grad"])
 def test_an_inactive_boundary_is_a_plain_call(inactive: str) -> None:
     block = linear_block(enable=inactive != "disabled").train(inactive != "eval")
-    with torch.set_grad_enabled(inactive != "no_grad"):
+    silent = contextlib.nullcontext()
+    warns = pytest.warns(InactiveBoundaryWarning, match="Block .* is in eval mode")
+    with torch.set_grad_enabled(inactive != "no_grad"), warns if inactive == "eval" else silent:
         out = block(torch.randn(3, 4))
     if out.requires_grad:
         out.sum().backward()
 
     assert block.calls == 1
+
+
+def test_eval_mode_warns_once_and_only_while_gradients_are_recorded() -> None:
+    block = linear_block().eval()
+    with torch.no_grad():
+        block(torch.randn(3, 4))
+    with pytest.warns(InactiveBoundaryWarning):
+        block(torch.randn(3, 4))
+    block(torch.randn(3, 4))
 
 
 def test_the_computation_is_looked_up_at_each_call() -> None:

@@ -10,9 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from tests.checkpointing.steps import Block
+from wcn_ckpt import replay_options
 
 # Dynamo itself looks at the `.grad` of tensors that are no leaves.
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +71,74 @@ def test_dynamo_saying_that_it_compiles_is_enough(monkeypatch: pytest.MonkeyPatc
 def test_an_inactive_boundary_that_would_keep_state_compiles() -> None:
     made = block(norm=True).eval()
     compiled = torch.compile(made, backend="aot_eager", fullgraph=True)
+    made.use_checkpoint = False
     assert torch.equal(compiled(torch.ones(5, 4)), made(torch.ones(5, 4)))
+
+
+class Codebook(nn.Module):
+    """Reads its moving average, then writes it."""
+
+    book: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("book", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = x * self.book.clone()
+        with torch.no_grad():
+            self.book.mul_(0.5).add_(0.5 * x.mean(0))
+        return out
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("momentum", [0.1, 1.0])
+def test_allow_compile_keeps_one_update_of_norm_statistics(backend: str, momentum: float) -> None:
+    def make() -> Block:
+        torch.manual_seed(0)
+        return Uncounted(
+            nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=momentum), nn.Tanh())
+        )
+
+    expected, made = make(), make()
+    made.use_checkpoint = True
+    replay_options(made, allow_compile=True)
+    compiled = torch.compile(made, backend=backend, fullgraph=True)
+    x = torch.randn(5, 4)
+    for _ in range(2):
+        expected(x).square().sum().backward()
+        compiled(x).square().sum().backward()
+
+    assert made.body.get_submodule("1").num_batches_tracked == 2
+    for a, b in zip(expected.buffers(), made.buffers(), strict=True):
+        torch.testing.assert_close(a, b)
+    for p, q in zip(expected.parameters(), made.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad)
+
+
+def test_a_graph_break_inside_an_allowed_boundary_is_refused() -> None:
+    """A cumulative average divides by a number that Dynamo cannot trace."""
+    made = Uncounted(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None)))
+    made.use_checkpoint = True
+    replay_options(made, allow_compile=True)
+    compiled = torch.compile(made, backend="aot_eager")
+
+    with pytest.raises(RuntimeError, match=r"torch\.compile could not trace the inside"):
+        compiled(torch.randn(5, 4))
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_allow_compile_still_refuses_state_that_is_read(watched: bool, fullgraph: bool) -> None:
+    made = Uncounted(nn.Sequential(nn.Linear(4, 4), Codebook(), nn.Tanh()))
+    made.use_checkpoint = True
+    replay_options(made, allow_compile=True)
+    if watched:
+        made(torch.randn(5, 4)).sum().backward()
+    compiled = torch.compile(made, backend="aot_eager", fullgraph=fullgraph)
+
+    with pytest.raises(RuntimeError, match=r"reads and writes.*torch\.compile would replay"):
+        compiled(torch.randn(5, 4))
 
 
 @pytest.mark.parametrize("fullgraph", [True, False])

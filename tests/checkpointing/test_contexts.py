@@ -124,15 +124,16 @@ def test_composed_contexts_nest() -> None:
     assert events.count("enter a forward") == events.count("exit b forward") == 2
 
 
+@pytest.mark.parametrize("kwargs", [None, {"context_fn": lambda: Events().pair("user")}])
 @pytest.mark.parametrize("bad", [3, lambda: None, lambda: (1, 2), lambda: [None, None]])
-def test_a_bad_hook_is_named(bad: Any) -> None:
+def test_a_bad_hook_is_named(bad: Any, kwargs: Any) -> None:
     class Bad(Block):
         def _get_gradient_checkpointing_context_fn(self) -> ContextFunction | None:
             hook: ContextFunction = bad
             return hook
 
     block = Bad(nn.Linear(4, 4))
-    block.gradient_checkpointing_enable({"context_fn": lambda: Events().pair("user")})
+    block.gradient_checkpointing_enable(kwargs)
     with pytest.raises(TypeError, match="checkpoint context function must"):
         block(torch.randn(5, 4))
 

@@ -74,6 +74,13 @@ def test_reentrant_kwargs_are_refused_before_any_change() -> None:
         ({"use_rentrant": False}, ValueError, "'use_rentrant'"),
         ([("use_reentrant", False)], TypeError, "dict"),
         ("yes", TypeError, "'yes'"),
+        (
+            {"preserve_rng_state": "x"},
+            TypeError,
+            "preserve_rng_state must be True or False, got 'x'",
+        ),
+        ({"early_stop": 1}, TypeError, "early_stop must be True or False, got 1"),
+        ({"context_fn": 3}, TypeError, "context_fn must be a function"),
     ],
 )
 def test_bad_kwargs_are_named(kwargs: Any, error: type[Exception], message: str) -> None:
@@ -168,6 +175,9 @@ def test_transformers_5_names() -> None:
 
     with pytest.raises(ValueError, match="every_n_layers must be at least 1, got 0"):
         model.activation_checkpointing_enable(every_n_layers=0)
+    for bad in ("2", 1.5, True):
+        with pytest.raises(TypeError, match="every_n_layers must be an int"):
+            model.activation_checkpointing_enable(every_n_layers=bad)
     with pytest.raises(ValueError, match="offload=True"):
         model.activation_checkpointing_enable(offload=True)
 
@@ -225,3 +235,16 @@ def test_preserve_rng_state_false_reaches_torch() -> None:
     block(torch.ones(8, 64)).sum().backward()
 
     assert not torch.equal(after, torch.get_rng_state())
+
+
+def test_a_module_as_checkpoint_function_is_not_registered_below_the_boundary() -> None:
+    class Checkpointing(nn.Linear):
+        def forward(self, fn: Any, *args: Any) -> Any:
+            return fn(*args)
+
+    block = Block(nn.Linear(4, 4))
+    keys = list(block.state_dict())
+    block._gradient_checkpointing_func = Checkpointing(1, 1)
+
+    assert list(block.state_dict()) == keys
+    assert isinstance(block._gradient_checkpointing_func, Checkpointing)

@@ -22,7 +22,7 @@ from wcn_ckpt.checkpointing.model import (
     configure_gradient_checkpointing,
 )
 from wcn_ckpt.checkpointing.options import replay_options
-from wcn_ckpt.checkpointing.replay.flag import is_replaying
+from wcn_ckpt.checkpointing.replay.threads import is_replaying
 
 __all__ = [
     "ConcurrentReplayError",

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from wcn_ckpt.checkpointing.contexts import (
     ContextFunction,
     compose_context_functions,
 )
+from wcn_ckpt.checkpointing.errors import InactiveBoundaryWarning
 from wcn_ckpt.checkpointing.functions import (
     CheckpointFunction,
     is_torch_checkpoint,
@@ -21,10 +24,17 @@ from wcn_ckpt.checkpointing.functions import (
 )
 from wcn_ckpt.checkpointing.model import GradientCheckpointingModelMixin
 from wcn_ckpt.checkpointing.replay.frame import ReplayFrame
-from wcn_ckpt.checkpointing.replay.known import has_running_statistics
+from wcn_ckpt.checkpointing.replay.known import (
+    has_read_state,
+    has_running_statistics,
+    has_unknown_state,
+)
 from wcn_ckpt.checkpointing.replay.memory import memory_of
 from wcn_ckpt.checkpointing.replay.options import ReplayOptions, StateDeclaration
 from wcn_ckpt.checkpointing.structure import StructuredCall
+
+_PLAIN = frozenset({Tensor, nn.Parameter})
+"""Types of arguments that torch's checkpoint can take as they are."""
 
 _DEFAULT_FUNCTION = normalize_checkpoint_function(checkpoint)
 
@@ -59,6 +69,9 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
 
     gradient_checkpointing: bool = False
     _replay_options: ReplayOptions = ReplayOptions()
+    _reads_and_writes_state: bool = False
+    _state_was_watched: bool = False
+    _warned_inactive: bool = False
 
     def _init_gradient_checkpointing(
         self,
@@ -87,7 +100,7 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
             ValueError: an unknown kind of state.
         """
         self.gradient_checkpointing = bool(use_checkpoint)
-        self._gradient_checkpointing_func = _DEFAULT_FUNCTION
+        self.__dict__["_checkpoint_function"] = _DEFAULT_FUNCTION
         self._replay_options = ReplayOptions(state, learn, guard, strict_state, allow_compile)
 
     @property
@@ -110,9 +123,12 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
         function: CheckpointFunction = self.__dict__.get("_checkpoint_function", _DEFAULT_FUNCTION)
         return function
 
-    @_gradient_checkpointing_func.setter
-    def _gradient_checkpointing_func(self, function: CheckpointFunction) -> None:
-        self.__dict__["_checkpoint_function"] = normalize_checkpoint_function(function)
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Normalise the checkpoint function on assignment; a module is no exception."""
+        if name == "_gradient_checkpointing_func":
+            self.__dict__["_checkpoint_function"] = normalize_checkpoint_function(value)
+        else:
+            super().__setattr__(name, value)
 
     def _get_gradient_checkpointing_context_fn(self) -> ContextFunction | None:
         """Return a context function of this block's own, or None.
@@ -143,53 +159,82 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
             RuntimeError: the boundary keeps state and runs under `torch.compile`.
         """
         if not (self.gradient_checkpointing and self.training and torch.is_grad_enabled()):
+            if self.gradient_checkpointing and torch.is_grad_enabled():
+                self._warn_inactive()
             return fn(*args, **kwargs)
         if torch.compiler.is_compiling():
             return self._traced_call(fn, args, kwargs)
         function = self._gradient_checkpointing_func
         hook = self._get_gradient_checkpointing_context_fn()
         memory = memory_of(self)
-        options = self._replay_options
-        plan = memory.current_plan(self, options)
+        plan = memory.current_plan(self, self._replay_options)
         # Dynamo swallows an error raised while it traces with fullgraph=False and runs the frame
         # again in eager mode: there only its callback tells.
         compiled = get_eval_frame_callback() is not None
         if compiled or not is_torch_checkpoint(function):
-            if hook is not None or plan.keeps_state():
-                if compiled:
-                    raise RuntimeError(self._compile_message())
+            if compiled:
+                self._refuse_untraceable(hook)
+            elif hook is not None or plan.keeps_state():
                 raise TypeError(self._custom_function_message(function))
             if not compiled:
                 return function(fn, *args, **kwargs)
-        keywords = getattr(function, "keywords", {})
-        preserve_rng = keywords.get("preserve_rng_state", True)
         call: StructuredCall | None = None
         saved: tuple[Any, ...] = args
-        if kwargs or not all([isinstance(arg, Tensor) for arg in args]):
+        if kwargs or not _PLAIN.issuperset(map(type, args)):
             call = StructuredCall(args, kwargs)
             saved = (call.tensors,)
-        frame = ReplayFrame(self, fn, memory, plan, options, call, preserve_rng)
+        frame = ReplayFrame(self, fn, memory, plan, call, function)
         if hook is None:
             return function(frame, *saved)
-        users = keywords.get("context_fn")
-        context_fn = hook if users is None else compose_context_functions(users, hook)
+        users = function.keywords.get("context_fn")
+        context_fn = compose_context_functions(users or noop_context_fn, hook)
         return function(frame, *saved, context_fn=context_fn)
 
     def _traced_call(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if self._get_gradient_checkpointing_context_fn() is not None or any(
-            module.training and has_running_statistics(module) for module in self.modules()
-        ):
-            raise RuntimeError(self._compile_message())
-        return self._gradient_checkpointing_func(fn, *args, **kwargs)
+        self._refuse_untraceable(self._get_gradient_checkpointing_context_fn())
+        return self._gradient_checkpointing_func(functools.partial(_traced, fn), *args, **kwargs)
 
-    def _compile_message(self) -> str:
-        return (
-            f"{type(self).__name__} is a gradient-checkpointing boundary that keeps state (norm "
-            "statistics or a context function of its own), and torch.compile cannot trace how that "
-            "state is kept. Compile the modules inside the boundary instead, exclude the boundary "
-            "with torch.compiler.disable, or disable its gradient checkpointing."
+    def _refuse_untraceable(self, hook: ContextFunction | None) -> None:
+        """Refuse `torch.compile` around state that it cannot keep; Dynamo can trace this.
+
+        The compiler functionalises writes to buffers and keeps one update, so norm statistics come
+        out right. State that is read as well does not: its recomputation reads the new value.
+        """
+        allowed = self._replay_options.allow_compile
+        if (
+            hook is not None
+            or self._reads_and_writes_state
+            or has_read_state(self)
+            or (allowed and not self._state_was_watched and has_unknown_state(self))
+        ):
+            raise RuntimeError(
+                f"{type(self).__name__} is a gradient-checkpointing boundary with state that its "
+                "forward reads and writes, or may (a buffer that no eager training forward has "
+                "watched yet), or with a context function of its own; torch.compile would replay "
+                "it wrongly. Compile the modules inside the boundary instead, exclude the boundary "
+                "with torch.compiler.disable, or disable its gradient checkpointing."
+            )
+        if not allowed and any(m.training and has_running_statistics(m) for m in self.modules()):
+            raise RuntimeError(
+                f"{type(self).__name__} is a gradient-checkpointing boundary that keeps norm "
+                "statistics, and torch.compile cannot trace how that state is kept. Compile the "
+                "modules inside the boundary instead, exclude the boundary with "
+                "torch.compiler.disable, disable its gradient checkpointing, or let the compiler "
+                "keep the statistics with allow_compile=True."
+            )
+
+    def _warn_inactive(self) -> None:
+        if self.training or torch.compiler.is_compiling() or self._warned_inactive:
+            return
+        self._warned_inactive = True
+        warnings.warn(
+            f"{type(self).__name__} has gradient checkpointing enabled but is in eval mode, so its "
+            "activations are kept although gradients are recorded. Call train(), or disable "
+            "checkpointing where memory does not matter.",
+            InactiveBoundaryWarning,
+            stacklevel=4,
         )
 
     def _custom_function_message(self, function: CheckpointFunction) -> str:
@@ -198,3 +243,18 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
             "function of its own), which needs torch.utils.checkpoint.checkpoint or a "
             f"functools.partial of it; got the checkpoint function {function!r}."
         )
+
+
+def _traced(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run `fn` while Dynamo traces it, and only then.
+
+    After a graph break inside the boundary, torch would checkpoint it in eager mode without any of
+    its state being kept.
+    """
+    if not torch.compiler.is_compiling():
+        raise RuntimeError(
+            "torch.compile could not trace the inside of a gradient-checkpointing boundary (a "
+            "graph break; fullgraph=True says where). Remove the break, or exclude the boundary "
+            "with torch.compiler.disable: in eager mode its state is kept."
+        )
+    return fn(*args, **kwargs)

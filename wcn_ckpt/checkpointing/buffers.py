@@ -8,12 +8,7 @@ from types import TracebackType
 
 from torch import Tensor, nn
 
-from wcn_ckpt.checkpointing.replay.redirect import (
-    Holder,
-    Original,
-    entry_values,
-    put_back,
-)
+from wcn_ckpt.checkpointing.replay.redirect import Holder, entry_values
 
 
 class _PreservedBuffers(AbstractContextManager[None]):
@@ -26,7 +21,7 @@ class _PreservedBuffers(AbstractContextManager[None]):
         self._module = module
         self._names = names
         self._types = types
-        self._entered: list[list[Original]] = []
+        self._entered: list[list[tuple[Holder, str, Tensor]]] = []
 
     def _slots(self) -> list[tuple[Holder, str]]:
         return [
@@ -41,7 +36,7 @@ class _PreservedBuffers(AbstractContextManager[None]):
     def __enter__(self) -> None:
         slots = self._slots()
         copies = entry_values(holder[name] for holder, name in slots)
-        originals: list[Original] = []
+        originals: list[tuple[Holder, str, Tensor]] = []
         for (holder, name), copy in zip(slots, copies, strict=True):
             originals.append((holder, name, holder[name]))
             holder[name] = copy
@@ -53,7 +48,8 @@ class _PreservedBuffers(AbstractContextManager[None]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        put_back(self._entered.pop())
+        for holder, name, original in reversed(self._entered.pop()):
+            holder[name] = original
 
 
 def preserve_module_buffers(

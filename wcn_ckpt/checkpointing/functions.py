@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
-CheckpointFunction = Callable[..., Any]
+CheckpointFunction = Any
+"""A callable `function(fn, *args, **kwargs)`; torch's own is always stored as a partial."""
 
 _REENTRANT_REMEDY = (
     "Reentrant checkpointing is not supported: it replays the block under no_grad bookkeeping of "
@@ -29,9 +30,7 @@ _TORCH_KEYWORDS = _torch_checkpoint_keywords()
 
 def is_torch_checkpoint(function: CheckpointFunction) -> bool:
     """Whether `function` is `torch.utils.checkpoint.checkpoint` or a `functools.partial` of it."""
-    if isinstance(function, functools.partial):
-        return function.func is checkpoint
-    return function is checkpoint
+    return (function.func if isinstance(function, functools.partial) else function) is checkpoint
 
 
 def normalize_checkpoint_function(function: CheckpointFunction) -> CheckpointFunction:
@@ -96,4 +95,13 @@ def _non_reentrant(keywords: Mapping[str, Any]) -> dict[str, Any]:
         )
     if keywords.get("use_reentrant"):
         raise ValueError(f"Got use_reentrant={keywords['use_reentrant']!r}. {_REENTRANT_REMEDY}")
+    for switch in ("preserve_rng_state", "early_stop", "debug"):
+        if not isinstance(keywords.get(switch, False), bool):
+            raise TypeError(f"{switch} must be True or False, got {keywords[switch]!r}.")
+    context_fn = keywords.get("context_fn", noop_context_fn)
+    if not callable(context_fn):
+        raise TypeError(
+            f"context_fn must be a function that returns (forward_context, recompute_context), got "
+            f"{context_fn!r}."
+        )
     return {**keywords, "use_reentrant": False}

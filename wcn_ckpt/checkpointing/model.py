@@ -125,7 +125,7 @@ class GradientCheckpointingModelMixin(_ModuleBase):
             offload: not supported.
 
         Raises:
-            TypeError: the kwargs are not a mapping.
+            TypeError: the kwargs are not a mapping, or `every_n_layers` is not an int.
             ValueError: as in `gradient_checkpointing_enable`; `every_n_layers` is below 1; or
                 `offload` is true.
         """
@@ -174,6 +174,8 @@ class GradientCheckpointingModelMixin(_ModuleBase):
         every_n_layers: int = 1,
     ) -> None:
         """Switch all boundaries, or each n-th one, with the signature Transformers calls."""
+        if not isinstance(every_n_layers, int) or isinstance(every_n_layers, bool):
+            raise TypeError(f"every_n_layers must be an int, got {every_n_layers!r}.")
         if every_n_layers < 1:
             raise ValueError(f"every_n_layers must be at least 1, got {every_n_layers!r}.")
         configure_gradient_checkpointing(self, enable, gradient_checkpointing_func)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from torch import nn
 
 from wcn_ckpt.checkpointing.boundary import GradientCheckpointingMixin
-from wcn_ckpt.checkpointing.replay.options import StateDeclaration
+from wcn_ckpt.checkpointing.replay.options import ReplayOptions, StateDeclaration
 
 
 def replay_options(
@@ -39,7 +40,7 @@ def replay_options(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"replay_options needs an nn.Module, got {model!r}.")
-    given = {
+    given: dict[str, Any] = {
         "state": state,
         "learn": learn,
         "guard": guard,
@@ -53,6 +54,8 @@ def replay_options(
             f"{type(model).__name__} has no boundary derived from GradientCheckpointingMixin, so "
             "there is nothing to set replay options on."
         )
+    if "state" in changes:
+        changes["state"] = ReplayOptions(changes["state"]).state
     changed = [dataclasses.replace(m._replay_options, **changes) for m in boundaries]
     for boundary, options in zip(boundaries, changed, strict=True):
         boundary._replay_options = options

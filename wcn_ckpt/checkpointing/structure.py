@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from wcn_ckpt.checkpointing.replay.values import version
+from wcn_ckpt.checkpointing.replay.values import address, version
 
 Rebuild = Callable[[Sequence[Tensor]], Any]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -35,6 +35,7 @@ class StructuredCall:
     """
 
     __slots__ = (
+        "_addresses",
         "_arguments",
         "_entry_versions",
         "_exit_versions",
@@ -69,6 +70,7 @@ class StructuredCall:
             for tensor, inner in zip(found, self._needs_grad, strict=True)
         ]
         self._entry_versions = list(map(version, self.tensors))
+        self._addresses = list(map(address, self.tensors))
         self._exit_versions = self._entry_versions
 
     def take_arguments(self) -> Arguments:
@@ -94,14 +96,18 @@ class StructuredCall:
     def moved(self, tensors: Sequence[Tensor]) -> str | None:
         """What was changed in place since the call began, and by whom; None if nothing was."""
         now = list(map(version, tensors))
-        if now == self._entry_versions:
-            return None
-        for index, name in enumerate(self._names):
+        for index in range(len(tensors)):
+            if address(tensors[index]) != self._addresses[index]:
+                return f"{self._describe(index, tensors)} was given other data"
+        for index in range(len(tensors)):
             if now[index] != self._entry_versions[index]:
                 by_block = self._exit_versions[index] != self._entry_versions[index]
                 who = "changed in place by the block itself" if by_block else "changed in place"
-                return f"a tensor of shape {tuple(tensors[index].shape)} in {name} was {who}"
+                return f"{self._describe(index, tensors)} was {who}"
         return None
+
+    def _describe(self, index: int, tensors: Sequence[Tensor]) -> str:
+        return f"a tensor of shape {tuple(tensors[index].shape)} in {self._names[index]}"
 
 
 def _take_apart(value: Any, found: list[Tensor], others: list[Any]) -> Rebuild:

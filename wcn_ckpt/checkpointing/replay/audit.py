@@ -11,8 +11,7 @@ from wcn_ckpt.checkpointing.errors import UnpreservedStateError, UnpreservedStat
 from wcn_ckpt.checkpointing.replay.guard import path_of
 from wcn_ckpt.checkpointing.replay.kept import OriginalEntries
 from wcn_ckpt.checkpointing.replay.learning import watch
-from wcn_ckpt.checkpointing.replay.memory import BoundaryMemory
-from wcn_ckpt.checkpointing.replay.options import ReplayOptions
+from wcn_ckpt.checkpointing.replay.memory import BoundaryMemory, memory_of
 from wcn_ckpt.checkpointing.replay.plan import ReplayPlan
 from wcn_ckpt.checkpointing.replay.redirect import Holder
 from wcn_ckpt.checkpointing.replay.values import version
@@ -25,11 +24,10 @@ class Audit:
 
     Args:
         boundary: the module that is replayed.
-        memory: what it remembers.
-        plan: what it holds.
-        options: its switches; in strict mode a finding is an error.
+        plan: what it holds, and its switches; in strict mode a finding is an error.
         originals: what was replaced for the replay: a write to one of these tensors came through
             an alias that is no buffer.
+        compare_values: compare values too, where nothing is learned.
 
     Raises:
         UnpreservedStateError: on exit, in strict mode.
@@ -38,17 +36,16 @@ class Audit:
     def __init__(
         self,
         boundary: nn.Module,
-        memory: BoundaryMemory,
         plan: ReplayPlan,
-        options: ReplayOptions,
         originals: Sequence[OriginalEntries],
+        compare_values: bool,
     ) -> None:
         self._boundary = boundary
-        self._memory = memory
-        self._options = options
+        self._memory = memory_of(boundary)
+        self._strict = plan.options.strict_state
         self._kept = {(id(holder), name) for holder, kinds in plan.kept for name in kinds}
         self._watched = watch(
-            plan.watchable, compare_values=not options.learn and memory.audit_is_due()
+            plan.watchable, compare_values=compare_values and not plan.options.learn
         )
         self._originals = [
             (holder, name, tensor, version(tensor))
@@ -91,7 +88,7 @@ class Audit:
             f"{_REMEDY}, leave learning on, write it through the module and not through an alias, "
             "or write it only where is_replaying() is false."
         )
-        if self._options.strict_state:
+        if self._strict:
             raise UnpreservedStateError(message)
         self._memory.warn_once(message, UnpreservedStateWarning)
 

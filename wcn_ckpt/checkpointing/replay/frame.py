@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
+from torch import Tensor, nn
 
 from wcn_ckpt.checkpointing.errors import ReplayGuardError
+from wcn_ckpt.checkpointing.functions import CheckpointFunction
 from wcn_ckpt.checkpointing.replay import threads
 from wcn_ckpt.checkpointing.replay.audit import Audit, report_late, report_lost
-from wcn_ckpt.checkpointing.replay.flag import replay_depth
 from wcn_ckpt.checkpointing.replay.guard import Ground, moved_message, path_of
 from wcn_ckpt.checkpointing.replay.kept import (
     EntryState,
@@ -23,12 +23,18 @@ from wcn_ckpt.checkpointing.replay.kept import (
     install,
     put_back_entries,
 )
-from wcn_ckpt.checkpointing.replay.learning import News, Watched, learn, watch
+from wcn_ckpt.checkpointing.replay.learning import News, Watched, learn, learned_since, watch
 from wcn_ckpt.checkpointing.replay.memory import BoundaryMemory
-from wcn_ckpt.checkpointing.replay.options import ReplayOptions
+from wcn_ckpt.checkpointing.replay.overwrites import RefuseOverwrites
 from wcn_ckpt.checkpointing.replay.plan import ReplayPlan
-from wcn_ckpt.checkpointing.replay.redirect import Original, put_back, redirect_statistics
-from wcn_ckpt.checkpointing.replay.rng import Draws, is_generator
+from wcn_ckpt.checkpointing.replay.redirect import (
+    Original,
+    own_operations,
+    put_back,
+    redirect_statistics,
+)
+from wcn_ckpt.checkpointing.replay.rng import Draws, global_states, is_generator, present_states
+from wcn_ckpt.checkpointing.replay.threads import this_thread
 from wcn_ckpt.checkpointing.structure import StructuredCall
 
 _training = attrgetter("training")
@@ -50,15 +56,15 @@ class ReplayFrame:
         fn: its computation.
         memory: what the boundary remembers.
         plan: what it holds.
-        options: its switches.
         call: the arguments; None when all of them are positional tensors.
-        preserve_rng: whether generators are set back for a replay.
+        function: torch's checkpoint, for its keyword `preserve_rng_state`.
     """
 
-    __slots__ = (
-        "_boundary", "_call", "_draws", "_entry", "_fn", "_ground", "_lost", "_memory", "_options",
-        "_plan", "_preserve_rng", "_started", "_training",
-    )  # fmt: skip
+    _started = False
+    _entry: Sequence[EntryState] = ()
+    _draws: Draws | None = None
+    _ground: Ground | None = None
+    _lost: str | None = None
 
     def __init__(
         self,
@@ -66,62 +72,96 @@ class ReplayFrame:
         fn: Callable[..., Any],
         memory: BoundaryMemory,
         plan: ReplayPlan,
-        options: ReplayOptions,
         call: StructuredCall | None,
-        preserve_rng: bool,
+        function: CheckpointFunction,
     ) -> None:
         self._boundary = boundary
         self._fn = fn
         self._memory = memory
         self._plan = plan
-        self._options = options
         self._call = call
-        self._preserve_rng = preserve_rng
-        self._started = False
-        self._entry: list[EntryState] = []
-        self._draws: Draws | None = None
-        self._ground: Ground | None = None
-        self._lost: str | None = None
+        self._function = function
 
     def __call__(self, *saved: Any) -> Any:
         """Run the block; `saved` are its tensors, or a list of them for a structured call."""
         if self._started:
             return self._replay(saved)
         self._started = True
-        if self._call is None:
-            return self._forward(saved, {})
-        out = self._forward(*self._call.take_arguments())
-        self._call.forward_ended(saved[0])
+        plan, memory = self._plan, self._memory
+        self._training = training = tuple(map(_training, plan.modules))
+        learning = plan.options.learn and (
+            memory.learning_is_due(training) or bool(this_thread.learning)
+        )
+        if learning or self._call or this_thread.replays or not plan.quiet or memory.draws_numpy:
+            return self._watched_forward(saved, learning)
+        states = global_states()
+        out = self._announced(saved, {}) if plan.holders else self._fn(*saved)
+        if global_states() is not states and self._preserves_rng():
+            self._draws = Draws(states)
+        if plan.options.guard:
+            self._record_ground()
         return out
 
-    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        plan, memory, options = self._plan, self._memory, self._options
-        if threads.replaying:
-            threads.check(plan)
-        self._training = tuple(map(_training, plan.modules))
+    def _watched_forward(self, saved: Any, learning: bool) -> Any:
+        """Run the logical forward where more than drawing numbers may have to be noticed."""
+        plan, options, memory = self._plan, self._plan.options, self._memory
+        args, kwargs = (saved, {}) if self._call is None else self._call.take_arguments()
         if plan.kept:
             self._entry = capture(plan.kept)
-        if replay_depth.depth:
+        if this_thread.replays:
             # Autograd replays the frames of the logical forward, never one made inside a replay.
             return self._fn(*args, **kwargs)
         watched: list[Watched] = []
-        learning = options.learn and memory.learning_is_due(self._training)
         if learning:
             watched = watch(self._boundary.modules(), compare_values=True)
         elif plan.watchable and options.learn:
             watched = watch(plan.watchable, compare_values=False)
-        draws: Draws | None = None
-        if self._preserve_rng:
-            draws = Draws(self._generators(), learning or memory.draws_numpy)
-        out = self._fn(*args, **kwargs)
-        if draws is not None and draws.happened():
+        exact = learning or memory.draws_numpy
+        draws = Draws(present_states(exact), self._generators())
+        inside: list[tuple[ReplayFrame, list[Watched]]] = []
+        if learning:
+            this_thread.learning.append(inside)
+        try:
+            out = self._announced(args, kwargs)
+        finally:
+            if learning:
+                this_thread.learning.pop()
+        if self._preserves_rng() and draws.happened(exact):
             self._draws = draws
             memory.draws_numpy = memory.draws_numpy or draws.from_numpy()
+        if self._call is not None:
+            self._call.forward_ended(saved[0])
+        if learning:
+            self._boundary.__dict__["_state_was_watched"] = True
         if watched:
-            self._adopt(learn(watched))
+            self._adopt(learn(watched, plan.kept))
+            for frame, watched_inside in inside:
+                frame._adopt(learned_since(watched_inside, frame._plan.kept))
+            for enclosing in this_thread.learning:
+                enclosing.append((self, watched))
         if options.guard:
-            self._ground = Ground(self._plan, memory.fingerprints)
+            self._record_ground()
         return out
+
+    def _announced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the block so that a replay on another thread notices."""
+        forwards = this_thread.forwards
+        forwards.append(self._plan)
+        try:
+            if len(threads.in_use_by_thread) > 1:
+                threads.check(self._plan, replaying=False)
+            return self._fn(*args, **kwargs)
+        finally:
+            forwards.pop()
+
+    def _record_ground(self) -> None:
+        plan = self._plan
+        buffers = plan.read_buffers(False not in self._training)
+        self._ground = Ground(plan, buffers, self._memory.fingerprints)
+
+    def _preserves_rng(self) -> bool:
+        preserve: bool = self._function.keywords.get("preserve_rng_state", True)
+        return preserve
 
     def _generators(self) -> list[Any]:
         if self._call is None:
@@ -130,9 +170,11 @@ class ReplayFrame:
 
     def _adopt(self, news: list[News]) -> None:
         """Keep for this forward what it was only now seen to write."""
+        if not news:
+            return
         boundary, memory = self._boundary, self._memory
-        if news:
-            self._plan = memory.current_plan(boundary, self._options)
+        self._plan = memory.current_plan(boundary, self._plan.options)
+        self._entry = list(self._entry)
         for item in news:
             kept = adopt(self._entry, item)
             path = path_of(boundary, item.watched.holder, item.name)
@@ -140,63 +182,88 @@ class ReplayFrame:
                 self._lost = path
             if item.late or not kept:
                 report_late(boundary, memory, path)
+        if self._ground is not None:
+            self._record_ground()
 
     def _replay(self, saved: tuple[Any, ...]) -> Any:
-        plan = self._plan
+        boundary, plan, replays = self._boundary, self._plan, this_thread.replays
+        flags: list[tuple[Tensor, bool]] = []
         if self._ground is not None:
-            self._check_ground(saved)
-        if self._lost is not None and self._options.strict_state:
-            report_lost(self._boundary, self._lost)
-        args, kwargs = (saved, {}) if self._call is None else self._call.rebuild(saved[0])
+            flags = self._ground.check(boundary)
         statistics: list[Original] = []
-        entries: list[OriginalEntries] = []
-        modes: list[tuple[nn.Module, bool]] = []
-        present: Draws | None = None
-        replay_depth.depth += 1
+        switched: list[tuple[Any, str, bool]] = []
+        replays.append(plan)
         try:
-            threads.enter(plan)
-            # A dispatch mode of the user (selective checkpointing) must not see our operations.
-            if torch._C._len_torch_dispatch_stack():
-                with _disable_current_modes():
-                    self._show_entry_state(statistics, entries)
-            else:
-                self._show_entry_state(statistics, entries)
-            if not self._boundary.training or tuple(map(_training, plan.modules)) != self._training:
-                self._set_modes(modes)
+            if len(threads.in_use_by_thread) > 1:
+                threads.check(plan, replaying=True)
+            if plan.norms:
+                if torch._C._len_torch_dispatch_stack():
+                    with own_operations():
+                        redirect_statistics(plan.norms, statistics)
+                else:
+                    redirect_statistics(plan.norms, statistics)
+            if (
+                flags
+                or not boundary.training
+                or tuple(map(_training, plan.modules)) != self._training
+            ):
+                self._switch_back(flags, switched)
+            if self._call or self._entry or self._draws or plan.watchable:
+                return self._guided_replay(saved)
+            if plan.options.guard and self._memory.audit_is_due():
+                with RefuseOverwrites(boundary):
+                    return self._fn(*saved)
+            return self._fn(*saved)
+        finally:
+            for owner, name, value in switched:
+                setattr(owner, name, value)
+            put_back(statistics)
+            replays.pop()
+
+    def _guided_replay(self, saved: tuple[Any, ...]) -> Any:
+        """Replay with the arguments, random numbers and state that the forward found."""
+        boundary, plan = self._boundary, self._plan
+        if self._ground is not None:
+            self._check_arguments_and_entry(saved)
+        if self._lost is not None and plan.options.strict_state:
+            report_lost(boundary, self._lost)
+        args, kwargs = (saved, {}) if self._call is None else self._call.rebuild(saved[0])
+        entries: list[OriginalEntries] = []
+        present: Draws | None = None
+        try:
+            with own_operations():
+                install(self._entry, entries)
             if self._draws is not None:
                 present = self._draws.rewind()
-            if plan.watchable or entries:
-                with Audit(self._boundary, self._memory, plan, self._options, entries):
-                    return self._fn(*args, **kwargs)
-            return self._fn(*args, **kwargs)
+            due = self._memory.audit_is_due()
+            overwrites = RefuseOverwrites(boundary) if due and plan.options.guard else nullcontext()
+            with Audit(boundary, plan, entries, compare_values=due), overwrites:
+                return self._fn(*args, **kwargs)
         finally:
             if present is not None:
                 present.rewind()
-            for module, mode in modes:
-                module.training = mode
             put_back_entries(entries)
-            put_back(statistics)
-            threads.leave()
-            replay_depth.depth -= 1
 
-    def _show_entry_state(self, statistics: list[Original], entries: list[OriginalEntries]) -> None:
-        if self._plan.norms:
-            redirect_statistics(self._plan.norms, self._plan.scratch, statistics)
-        if self._entry:
-            install(self._entry, entries)
+    def _switch_back(
+        self, flags: list[tuple[Tensor, bool]], switched: list[tuple[Any, str, bool]]
+    ) -> None:
+        """Replay in the modes of the forward, whatever `eval()` and `requires_grad_()` did since.
 
-    def _set_modes(self, modes: list[tuple[nn.Module, bool]]) -> None:
-        """Replay in the modes of the forward, whatever `train()` and `eval()` did since."""
-        wanted = [(self._boundary, True), *zip(self._plan.modules, self._training, strict=True)]
-        for module, mode in wanted:
-            if module.training is not mode:
-                modes.append((module, module.training))
-                module.training = mode
+        Args:
+            flags: parameters with their `requires_grad` in the forward.
+            switched: takes what is changed, with its present value.
+        """
+        modes = [(self._boundary, True), *zip(self._plan.modules, self._training, strict=True)]
+        wanted: list[tuple[Any, str, bool]] = [(p, "requires_grad", flag) for p, flag in flags]
+        wanted += [(module, "training", mode) for module, mode in modes]
+        for owner, name, value in wanted:
+            present = getattr(owner, name)
+            if present is not value:
+                switched.append((owner, name, present))
+                setattr(owner, name, value)
 
-    def _check_ground(self, saved: tuple[Any, ...]) -> None:
+    def _check_arguments_and_entry(self, saved: tuple[Any, ...]) -> None:
         boundary = self._boundary
-        assert self._ground is not None
-        self._ground.check(boundary)
         if self._call is not None:
             moved = self._call.moved(saved[0])
             if moved is not None:

@@ -7,110 +7,157 @@ is silently wrong. A record of identities and version counters closes that gap.
 
 from __future__ import annotations
 
-from operator import attrgetter, is_
+from operator import attrgetter
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from wcn_ckpt.checkpointing.errors import ReplayGuardError
 from wcn_ckpt.checkpointing.replay.plan import ReplayPlan
 from wcn_ckpt.checkpointing.replay.redirect import Holder
-from wcn_ckpt.checkpointing.replay.values import fingerprint, version
+from wcn_ckpt.checkpointing.replay.values import address, fingerprint, version
 
 _version = attrgetter("_version")
-_address = Tensor.data_ptr
 
-Fingerprints = dict[tuple[int, str], tuple[int, int, int]]
-"""Identity, version and hash of a clean buffer, by holder and name."""
+LARGEST_COMPARED_BUFFER = 1 << 16
+"""Elements of a buffer up to which ranks compare its value in each forward."""
+
+
+class BufferRecord(NamedTuple):
+    """A clean buffer as a forward left it: where it was, and a hash of its value."""
+
+    identity: int
+    version: int
+    address: int
+    value: int
+
+
+Fingerprints = dict[tuple[int, str], BufferRecord]
+"""Records of clean buffers, by holder and name."""
 
 
 class Ground:
     """What a boundary held at the end of a logical forward.
 
     Args:
-        plan: the parameters and buffers to record.
-        fingerprints: hashes of earlier forwards; brought up to date where a buffer moved.
+        plan: the parameters to record.
+        buffers: the buffers to record, by holder and name.
+        fingerprints: records of earlier forwards; brought up to date where a buffer moved.
     """
 
-    __slots__ = ("_addresses", "_buffers", "_parameters", "_plan", "_sharded", "_versions")
+    __slots__ = ("_buffers", "_plan", "_record", "_sharded")
 
-    def __init__(self, plan: ReplayPlan, fingerprints: Fingerprints) -> None:
+    def __init__(
+        self, plan: ReplayPlan, buffers: list[tuple[Holder, str]], fingerprints: Fingerprints
+    ) -> None:
         self._plan = plan
-        self._parameters = parameters = plan.parameters()
-        self._versions = list(map(_version, parameters))
-        self._addresses = list(map(_address, parameters)) if plan.addressed else None
+        self._record = plan.parameter_record()
         self._sharded = list(map(_version, plan.sharded)) if plan.sharded else None
-        self._buffers = _clean_buffers(plan, fingerprints) if plan.clean else None
+        self._buffers = _buffer_records(buffers, fingerprints) if buffers else None
 
-    def check(self, boundary: nn.Module) -> None:
+    def check(self, boundary: nn.Module) -> list[tuple[Tensor, bool]]:
         """Refuse a replay on moved ground.
+
+        Returns:
+            Parameters whose `requires_grad` was switched, with the value in the forward: a replay
+            has to use that.
 
         Raises:
             ReplayGuardError: a module, parameter or buffer was replaced or changed since the
                 forward; the message names it.
         """
         plan = self._plan
-        parameters = plan.parameters()
-        if not (
-            plan.same_modules(boundary)
-            and len(parameters) == len(self._parameters)
-            and all(map(is_, parameters, self._parameters))
-        ):
+        if not plan.same_entries():
             raise ReplayGuardError(self._replaced(boundary))
-        if list(map(_version, parameters)) != self._versions:
-            raise ReplayGuardError(self._changed_parameter(boundary))
-        if self._addresses is not None and list(map(_address, parameters)) != self._addresses:
-            raise ReplayGuardError(self._moved_parameter(boundary))
         if self._sharded is not None and list(map(_version, plan.sharded)) != self._sharded:
             raise ReplayGuardError(
-                _message(boundary, "a parameter sharded by FSDP", "changed in place")
+                moved_message(boundary, "a parameter sharded by FSDP was changed in place")
             )
         if self._buffers is not None:
             self._check_buffers(boundary)
+        record = plan.parameter_record()
+        return [] if record == self._record else self._compare(boundary, record)
+
+    def _compare(self, boundary: nn.Module, record: list[Any]) -> list[tuple[Tensor, bool]]:
+        parameters = self._plan.parameters
+        count = len(parameters)
+        for index, parameter in enumerate(parameters):
+            before, now = self._record[index::count], record[index::count]
+            happened = None
+            if before[0] != now[0]:
+                happened = f"changed in place (version {before[0]} in the forward, {now[0]} now)"
+            elif before[2:] != now[2:]:
+                happened = "given other data (`.data = ...`, `.to()`)"
+            if happened is not None:
+                paths = (path for path, p in boundary.named_parameters() if p is parameter)
+                name = next(paths, "(removed)")
+                raise ReplayGuardError(
+                    moved_message(boundary, f"parameter {name!r} was {happened}")
+                )
+        flags = zip(parameters, self._record[count : 2 * count], strict=True)
+        return [(parameter, flag) for parameter, flag in flags if parameter.requires_grad != flag]
 
     def _check_buffers(self, boundary: nn.Module) -> None:
         assert self._buffers is not None
-        for (holder, name), (identity, old, digest) in zip(
-            self._plan.clean, self._buffers, strict=True
-        ):
+        for holder, name, record in self._buffers:
             buffer = holder.get(name)
-            if id(buffer) == identity and (buffer is None or version(buffer) == old):
+            if record[:3] == _place(buffer) and not _may_change_silently(buffer):
                 continue
             # A broadcast among ranks moves the version of a constant, and not its value.
-            if buffer is None or fingerprint(buffer) != digest:
+            if buffer is None or fingerprint(buffer) != record.value:
                 path = path_of(boundary, holder, name)
                 raise ReplayGuardError(
-                    _message(boundary, f"buffer {path!r}", "changed or replaced")
+                    moved_message(boundary, f"buffer {path!r} was changed or replaced")
                 )
 
     def _replaced(self, boundary: nn.Module) -> str:
         modules = set(map(id, self._plan.modules))
         for path, module in boundary.named_modules():
             if path and id(module) not in modules:
-                return _message(boundary, f"module {path!r}", "replaced or added")
-        known = set(map(id, self._parameters))
+                return moved_message(boundary, f"module {path!r} was replaced or added")
+        known = set(map(id, self._plan.parameters))
         for path, parameter in boundary.named_parameters():
             if id(parameter) not in known:
-                return _message(boundary, f"parameter {path!r}", "replaced")
-        return _message(boundary, "a module or parameter", "removed")
+                return moved_message(boundary, f"parameter {path!r} was replaced")
+        return moved_message(boundary, "a module or parameter was removed")
 
-    def _changed_parameter(self, boundary: nn.Module) -> str:
-        for parameter, old in zip(self._parameters, self._versions, strict=True):
-            if parameter._version != old:
-                path = _parameter_path(boundary, parameter)
-                what = f"version {old} in the forward, {parameter._version} now"
-                return _message(boundary, f"parameter {path!r}", f"changed in place ({what})")
-        raise AssertionError("a version differs")
 
-    def _moved_parameter(self, boundary: nn.Module) -> str:
-        assert self._addresses is not None
-        for parameter, old in zip(self._parameters, self._addresses, strict=True):
-            if parameter.data_ptr() != old:
-                path = _parameter_path(boundary, parameter)
-                return _message(
-                    boundary, f"parameter {path!r}", "given other data (`.data`, `.to`)"
-                )
-        raise AssertionError("an address differs")
+def _place(buffer: Tensor | None) -> tuple[int, int, int]:
+    if buffer is None:
+        return 0, 0, 0
+    return id(buffer), version(buffer), address(buffer)
+
+
+def _may_change_silently(buffer: Tensor | None) -> bool:
+    """Whether a broadcast among ranks could write a buffer without moving its version.
+
+    DistributedDataParallel does so before a forward. Comparing values costs little on the CPU; on
+    an accelerator it would wait for the device in each forward, so there versions have to do.
+    """
+    return (
+        buffer is not None
+        and buffer.device.type == "cpu"
+        and buffer.numel() <= LARGEST_COMPARED_BUFFER
+        and torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+    )
+
+
+def _buffer_records(
+    buffers: list[tuple[Holder, str]], fingerprints: Fingerprints
+) -> list[tuple[Holder, str, BufferRecord]]:
+    records = []
+    for holder, name in buffers:
+        buffer = holder.get(name)
+        place = _place(buffer)
+        record = fingerprints.get((id(holder), name))
+        if record is None or record[:3] != place or _may_change_silently(buffer):
+            value = 0 if buffer is None or is_lazy(buffer) else fingerprint(buffer)
+            record = fingerprints[id(holder), name] = BufferRecord(*place, value)
+        records.append((holder, name, record))
+    return records
 
 
 def path_of(boundary: nn.Module, holder: Holder, name: str) -> str:
@@ -128,26 +175,3 @@ def moved_message(boundary: nn.Module, what: str) -> str:
         "backward pass, so that the gradient would be wrong. Run backward before the change, or "
         "run the forward again after it."
     )
-
-
-def _clean_buffers(plan: ReplayPlan, fingerprints: Fingerprints) -> list[tuple[int, int, int]]:
-    recorded = []
-    for holder, name in plan.clean:
-        buffer = holder.get(name)
-        key = id(holder), name
-        known = fingerprints.get(key)
-        now = (id(buffer), -1 if buffer is None else version(buffer))
-        if known is None or known[:2] != now:
-            digest = 0 if buffer is None or is_lazy(buffer) else fingerprint(buffer)
-            known = fingerprints[key] = (*now, digest)
-        recorded.append(known)
-    return recorded
-
-
-def _parameter_path(boundary: nn.Module, parameter: Tensor) -> str:
-    paths = (path for path, p in boundary.named_parameters() if p is parameter)
-    return next(paths, "(no longer in the module)")
-
-
-def _message(boundary: nn.Module, what: str, happened: str) -> str:
-    return moved_message(boundary, f"{what} was {happened}")

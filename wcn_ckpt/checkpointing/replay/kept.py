@@ -8,26 +8,25 @@ from typing import Any
 
 from wcn_ckpt.checkpointing.replay.kinds import Kind
 from wcn_ckpt.checkpointing.replay.learning import News
-from wcn_ckpt.checkpointing.replay.redirect import Holder, entry_values, set_entries
+from wcn_ckpt.checkpointing.replay.redirect import Holder, KeptHolder, entry_values, set_entries
 from wcn_ckpt.checkpointing.replay.values import version
+
+_READ = (Kind.IN_PLACE, Kind.REBOUND)
 
 OriginalEntries = tuple[Holder, dict[str, Any]]
 """A holder, and what it held before a replay."""
-
-KeptHolder = tuple[Holder, dict[str, Kind]]
-"""The `_buffers` or `_parameters` of a module, with the kinds of the entries it writes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class EntryState:
     """One holder as a logical forward found it.
 
-    A tensor that is written in place is copied. One that is replaced is kept by reference: the
-    forward leaves it alone, it may carry a graph, and a copy would lose that.
+    A tensor that is written is copied, also one that is replaced: the forward after that may write
+    it in place. One that carries a graph is kept by reference, since a copy would lose the graph.
 
     Args:
         holder: the dictionary.
-        entries: its entries, with copies of those that are written in place.
+        entries: its entries, with copies of those that are written.
         copied: names of the copies.
         overwritten: names whose value means nothing.
         versions: version counters of the entries kept by reference.
@@ -57,9 +56,9 @@ def capture(kept: Iterable[KeptHolder]) -> list[EntryState]:
         state = EntryState(
             holder,
             entries,
-            [n for n in tensors if kinds.get(n) is Kind.IN_PLACE and tensors[n].grad_fn is None],
+            [n for n in tensors if kinds.get(n) in _READ and tensors[n].grad_fn is None],
             [n for n in tensors if kinds.get(n) is Kind.WRITTEN],
-            {n: version(tensors[n]) for n in tensors if kinds.get(n) is Kind.REBOUND},
+            {n: version(t) for n, t in tensors.items() if n in kinds and t.grad_fn is not None},
         )
         states.append(state)
         to_copy += [(state, name) for name in state.copied]
@@ -69,7 +68,7 @@ def capture(kept: Iterable[KeptHolder]) -> list[EntryState]:
     return states
 
 
-def install(states: list[EntryState], originals: list[OriginalEntries]) -> None:
+def install(states: Iterable[EntryState], originals: list[OriginalEntries]) -> None:
     """Make the modules hold what the logical forward found, on fresh copies.
 
     Args:
@@ -114,15 +113,19 @@ def adopt(states: list[EntryState], news: News) -> bool:
         entries = dict(watched.entries if watched.whole else holder)
         state = EntryState(holder, entries, [], [], {})
         states.append(state)
-    if news.kind is Kind.REBOUND:
-        if name in watched.entries:
-            state.entries[name] = watched.entries[name]
-            if name in watched.versions:
-                state.versions[name] = watched.versions[name]
-        else:
-            state.entries.pop(name, None)
+    if name not in watched.entries:
+        state.entries.pop(name, None)
         return True
     value = watched.values.get(name)
-    state.entries[name] = entry_values([holder[name]])[0] if value is None else value
-    state.copied.append(name)
-    return value is not None
+    if value is not None:
+        state.entries[name] = value
+        state.copied.append(name)
+    elif news.kind is Kind.REBOUND:
+        state.entries[name] = watched.entries[name]
+        if name in watched.versions:
+            state.versions[name] = watched.versions[name]
+    else:
+        state.entries[name] = entry_values([holder[name]])[0]
+        state.copied.append(name)
+        return False
+    return True

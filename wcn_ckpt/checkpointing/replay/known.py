@@ -56,6 +56,24 @@ def known_state(module: nn.Module) -> list[str]:
     return []
 
 
+def has_read_state(boundary: nn.Module) -> bool:
+    """Whether a module below is known to read and write its buffers; Dynamo can trace this."""
+    for module in boundary.modules():
+        if isinstance(module, _SpectralNorm):
+            return True
+        if isinstance(module, _NormBase) and type(module) not in _WRITTEN_NOT_READ:
+            return True
+    return False
+
+
+def has_unknown_state(boundary: nn.Module) -> bool:
+    """Whether a module below that is no norm layer has a buffer; Dynamo can trace this."""
+    return any(
+        len(module._buffers) > 0 and type(module) not in _WRITTEN_NOT_READ
+        for module in boundary.modules()
+    )
+
+
 def _is_quantisation_observer(module: nn.Module) -> bool:
     observer = sys.modules.get("torch.ao.quantization.observer")
     fake_quantize = sys.modules.get("torch.ao.quantization.fake_quantize")

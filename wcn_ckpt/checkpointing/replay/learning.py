@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from wcn_ckpt.checkpointing.replay.kinds import Kind, kind_table
 from wcn_ckpt.checkpointing.replay.known import only_writes_statistics
-from wcn_ckpt.checkpointing.replay.redirect import Holder, entry_values
+from wcn_ckpt.checkpointing.replay.redirect import Holder, KeptHolder, entry_values
 from wcn_ckpt.checkpointing.replay.values import same_bits, version
 
 LARGEST_FROZEN_PARAMETER = 1 << 22
@@ -34,6 +34,7 @@ class Watched:
         versions: version counters, by name.
         values: copies, by name, where values are compared.
         whole: whether an entry that appears counts as written.
+        known: what was known of the module then.
     """
 
     module: nn.Module
@@ -42,6 +43,7 @@ class Watched:
     versions: dict[str, int]
     values: dict[str, Tensor]
     whole: bool
+    known: dict[str, Kind]
 
     def written(self) -> dict[str, Kind]:
         """Kinds of the entries that were written since; the others are left out."""
@@ -70,39 +72,33 @@ def watch(modules: Iterable[nn.Module], compare_values: bool) -> list[Watched]:
         modules: the modules.
         compare_values: copy values; without, only identities and versions are compared.
     """
-    found: list[tuple[nn.Module, Holder, dict[str, Any], bool]] = []
+    watched = []
     for module in modules:
         if module._buffers and not (only_writes_statistics(module) and module.training):
-            found.append((module, module._buffers, dict(module._buffers), True))
+            watched.append(_watch(module, module._buffers, dict(module._buffers), whole=True))
         frozen = {n: p for n, p in module._parameters.items() if _is_frozen(p)}
         if frozen:
-            found.append((module, module._parameters, frozen, False))
-    return [_watch(*entry, compare_values) for entry in found]
+            watched.append(_watch(module, module._parameters, frozen, whole=False))
+    if compare_values:
+        compared = [(e, name) for e in watched for name in e.versions if _is_comparable(e, name)]
+        copies = entry_values(entry.entries[name] for entry, name in compared)
+        for (entry, name), copy in zip(compared, copies, strict=True):
+            entry.values[name] = copy
+    return watched
 
 
 def _is_frozen(parameter: Tensor | None) -> bool:
     return parameter is not None and not parameter.requires_grad
 
 
-def _watch(
-    module: nn.Module, holder: Holder, entries: dict[str, Any], whole: bool, compare_values: bool
-) -> Watched:
-    tensors = {n: t for n, t in entries.items() if t is not None and not is_lazy(t)}
-    compared = {
-        name: tensor
-        for name, tensor in tensors.items()
-        if compare_values
-        and tensor.grad_fn is None
-        and (whole or tensor.numel() <= LARGEST_FROZEN_PARAMETER)
-    }
-    return Watched(
-        module,
-        holder,
-        entries,
-        {name: version(tensor) for name, tensor in tensors.items()},
-        dict(zip(compared, entry_values(compared.values()), strict=True)),
-        whole,
-    )
+def _is_comparable(entry: Watched, name: str) -> bool:
+    tensor = entry.entries[name]
+    return tensor.grad_fn is None and (entry.whole or tensor.numel() <= LARGEST_FROZEN_PARAMETER)
+
+
+def _watch(module: nn.Module, holder: Holder, entries: dict[str, Any], whole: bool) -> Watched:
+    versions = {n: version(t) for n, t in entries.items() if t is not None and not is_lazy(t)}
+    return Watched(module, holder, entries, versions, {}, whole, dict(kind_table.of(module)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,15 +118,38 @@ class News:
     late: bool
 
 
-def learn(watched: Iterable[Watched]) -> list[News]:
-    """Record in the table of kinds what was written and what was not; return what is new."""
+def learn(watched: Iterable[Watched], kept: Iterable[KeptHolder]) -> list[News]:
+    """Record in the table of kinds what was written and what was not.
+
+    Args:
+        watched: what was watched.
+        kept: what the caller keeps already.
+
+    Returns:
+        What was written and not kept.
+    """
+    already = {(id(holder), name) for holder, kinds in kept for name in kinds}
     news = []
     for entry in watched:
-        known = dict(kind_table.of(entry.module))
         written = entry.written()
         for name in {**entry.entries, **written}:
             kind = written.get(name, Kind.CLEAN)
             kind_table.learn(entry.module, name, kind)
-            if kind is not Kind.CLEAN and known.get(name, Kind.CLEAN) is Kind.CLEAN:
-                news.append(News(entry, name, kind, late=name in known))
+            if kind is not Kind.CLEAN and (id(entry.holder), name) not in already:
+                news.append(News(entry, name, kind, late=entry.known.get(name) is Kind.CLEAN))
     return news
+
+
+def learned_since(watched: Iterable[Watched], kept: Iterable[KeptHolder]) -> list[News]:
+    """What is known by now to be written, and is not kept.
+
+    For a boundary inside another one: the outer forward may write what the inner one only reads.
+    """
+    already = {(id(holder), name) for holder, kinds in kept for name in kinds}
+    return [
+        News(entry, name, kind, late=False)
+        for entry in watched
+        for name, kind in kind_table.of(entry.module).items()
+        if kind is not Kind.CLEAN and name in entry.entries
+        if (id(entry.holder), name) not in already
+    ]

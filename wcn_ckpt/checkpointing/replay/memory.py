@@ -25,6 +25,7 @@ class BoundaryMemory:
         "plan",
         "replays",
         "seen_training",
+        "training",
         "warned",
     )
 
@@ -32,6 +33,7 @@ class BoundaryMemory:
         self.plan: ReplayPlan | None = None
         self.forwards = 0
         self.replays = 0
+        self.training: tuple[bool, ...] | None = None
         self.seen_training: set[tuple[bool, ...]] = set()
         self.fingerprints: Fingerprints = {}
         self.draws_numpy = False
@@ -45,9 +47,10 @@ class BoundaryMemory:
         """Return the plan of `boundary`, made anew when its tree or what is known of it changed."""
         plan = self.plan
         if plan is None or not plan.describes(boundary, options):
-            if plan is not None and not plan.same_modules(boundary):
+            if plan is not None and not plan.same_entries():
                 self.forwards = 0
             plan = self.plan = ReplayPlan(boundary, options)
+            boundary.__dict__["_reads_and_writes_state"] = bool(plan.kept)
         return plan
 
     def learning_is_due(self, training: tuple[bool, ...]) -> bool:
@@ -55,16 +58,18 @@ class BoundaryMemory:
 
         That is the 1st, 2nd, 4th, 8th, ..., and each that is the first with its training flags.
         """
-        self.forwards += 1
-        if training not in self.seen_training:
-            self.seen_training.add(training)
-            return True
-        return is_power_of_two(self.forwards)
+        self.forwards = count = self.forwards + 1
+        if training != self.training:
+            self.training = training
+            if training not in self.seen_training:
+                self.seen_training.add(training)
+                return True
+        return count & (count - 1) == 0
 
     def audit_is_due(self) -> bool:
-        """Count a replay, and say whether it is one in which values are to be compared."""
-        self.replays += 1
-        return is_power_of_two(self.replays)
+        """Count a replay, and say whether it is one to look at closely: 1st, 2nd, 4th, ..."""
+        self.replays = count = self.replays + 1
+        return count & (count - 1) == 0
 
     def warn_once(self, message: str, category: type[Warning]) -> None:
         """Warn, unless this boundary did so in the same words."""
@@ -79,8 +84,3 @@ def memory_of(boundary: nn.Module) -> BoundaryMemory:
     if memory is None:
         memory = boundary.__dict__["_replay_memory"] = BoundaryMemory()
     return memory
-
-
-def is_power_of_two(count: int) -> bool:
-    """Whether something costly is due at the count-th time, so that it becomes ever rarer."""
-    return count & (count - 1) == 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import chain
+from operator import attrgetter, is_
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from wcn_ckpt.checkpointing.replay.kept import KeptHolder
 from wcn_ckpt.checkpointing.replay.kinds import Kind, kind_table
 from wcn_ckpt.checkpointing.replay.known import (
     has_running_statistics,
@@ -15,13 +16,23 @@ from wcn_ckpt.checkpointing.replay.known import (
     only_writes_statistics,
 )
 from wcn_ckpt.checkpointing.replay.options import ReplayOptions
-from wcn_ckpt.checkpointing.replay.redirect import Holder, Scratch
+from wcn_ckpt.checkpointing.replay.redirect import Holder, KeptHolder, NormScratch, Statistics
 from wcn_ckpt.checkpointing.replay.rng import is_generator
 from wcn_ckpt.checkpointing.replay.sharding import (
     fsdp_in_use,
     sharded_modules,
     sharded_parameters,
 )
+from wcn_ckpt.checkpointing.replay.values import address, version
+
+_version = attrgetter("_version")
+_requires_grad = attrgetter("requires_grad")
+_address = Tensor.data_ptr
+
+
+def is_watched(parameter: Tensor | None, written: set[int]) -> bool:
+    """Whether the guard can and should compare a parameter."""
+    return parameter is not None and id(parameter) not in written and version(parameter) >= 0
 
 
 class ReplayPlan:
@@ -32,115 +43,134 @@ class ReplayPlan:
 
     Args:
         boundary: the module whose tree is searched.
-        options: declared state.
+        options: its switches.
 
     Attributes:
         norms: layers whose running statistics are written and never read, while they train.
-        scratch: what replays of those write instead, kept for the next replay.
         kept: holders of other written state.
         clean: holders and names of buffers that were not seen to be written.
         modules: every module below the boundary.
         addressed: whether the data of a parameter stay where they are.
         sharded: the sharded parameters of FSDP units.
+        quiet: whether a forward can only draw global random numbers and update statistics.
         generators: random generators among the attributes of the modules.
     """
 
     __slots__ = (
-        "_branches", "_buffer_counts", "_buffers", "_contents", "_generation", "_leaves",
-        "_options", "_parameter_holders", "_root", "_watched_positions", "_watches_all",
+        "_buffer_counts", "_buffers", "_entries", "_generation", "_holders", "_leaves", "_root",
         "_without_buffers", "addressed", "clean", "generators", "holders", "kept", "modules",
-        "norms", "scratch", "sharded", "watchable",
+        "norms", "options", "parameters", "quiet", "sharded", "watchable",
     )  # fmt: skip
 
     def __init__(self, boundary: nn.Module, options: ReplayOptions) -> None:
         self._root = boundary._modules
-        self._options = options
+        self.options = options
         self._generation = kind_table.generation
-        self.norms: list[nn.Module] = []
-        self.scratch: Scratch = {}
+        self.norms: list[NormScratch] = []
+        shared_scratch: dict[Any, Statistics] = {}
         self.kept: list[KeptHolder] = []
         self.clean: list[tuple[Holder, str]] = []
         managed_by_fsdp = sharded_modules(boundary)
         named = list(boundary.named_modules())
         for path, module in named:
             if only_writes_statistics(module):
-                self.norms.append(module)
+                self.norms.append(NormScratch(module, shared_scratch))
             elif module is not boundary or module._buffers or module._parameters:
                 self._sort_state(path, module)
         modules = [module for _, module in named]
         self.modules = [module for module in modules if module is not boundary]
-        self._branches = [module._modules for module in modules if module._modules]
         self._leaves = [module._modules for module in modules if not module._modules]
-        self._contents = list(chain.from_iterable(map(dict.values, self._branches)))
         self._without_buffers = [m._buffers for m in modules if not m._buffers]
-        self._buffers = [m._buffers for m in modules if m._buffers and m not in self.norms]
+        stateful = [m for m in modules if m._buffers and not only_writes_statistics(m)]
+        self._buffers = [module._buffers for module in stateful]
         self._buffer_counts = list(map(len, self._buffers))
-        self._parameter_holders = [
-            m._parameters for m in modules if m._parameters and m not in managed_by_fsdp
-        ]
+        unmanaged = [m for m in modules if m._parameters and m not in managed_by_fsdp]
+        self._holders = [m._modules for m in modules if m._modules]
+        self._holders += [module._parameters for module in unmanaged]
+        self._entries = self._current_entries()
         written = {id(holder.get(name)) for holder, kinds in self.kept for name in kinds}
-        current = list(chain.from_iterable(map(dict.values, self._parameter_holders)))
-        self._watched_positions = [
-            i for i, p in enumerate(current) if p is not None and id(p) not in written
+        self.parameters = [
+            p for m in unmanaged for p in m._parameters.values() if is_watched(p, written)
         ]
-        self._watches_all = len(self._watched_positions) == len(current)
         self.watchable = [
             module
             for module in modules
-            if (module._buffers and module not in self.norms)
+            if (module._buffers and not only_writes_statistics(module))
             or any(p is not None and not p.requires_grad for p in module._parameters.values())
         ]
-        self.holders = [norm._buffers for norm in self.norms] + [holder for holder, _ in self.kept]
-        self.addressed = not managed_by_fsdp and not fsdp_in_use()
+        self.holders = [entry.buffers for entry in self.norms] + [holder for holder, _ in self.kept]
+        self.addressed = (
+            not (managed_by_fsdp or fsdp_in_use())
+            and not any(map(is_lazy, self.parameters))
+            and all(map(address, self.parameters))
+        )
         self.sharded = sharded_parameters(boundary)
         self.generators = [v for m in modules for v in vars(m).values() if is_generator(v)]
+        self.quiet = not (self.kept or self.watchable or self.generators)
 
     def _sort_state(self, path: str, module: nn.Module) -> None:
         kinds: dict[str, Kind] = dict(kind_table.of(module))
         kinds |= dict.fromkeys(known_state(module), Kind.IN_PLACE)
         for name in (*module._buffers, *module._parameters):
-            declared = self._options.declared(path, name)
+            declared = self.options.declared(path, name)
             if declared is not None:
                 kinds[name] = Kind.WRITTEN if declared == "written" else Kind.IN_PLACE
         written = {name: kind for name, kind in kinds.items() if kind is not Kind.CLEAN}
-        for holder in (module._buffers, module._parameters):
-            kinds = {
-                n: k
-                for n, k in written.items()
-                if (n in module._parameters) is (holder is module._parameters)
-            }
-            if kinds:
-                self.kept.append((holder, kinds))
+        self._keep(
+            module._parameters, {n: k for n, k in written.items() if n in module._parameters}
+        )
+        self._keep(
+            module._buffers, {n: k for n, k in written.items() if n not in module._parameters}
+        )
         self.clean += [(module._buffers, name) for name in module._buffers if name not in written]
 
-    def parameters(self) -> list[Any]:
-        """What the guard watches: parameters that no forward writes and FSDP does not manage."""
-        current = list(chain.from_iterable(map(dict.values, self._parameter_holders)))
-        if self._watches_all:
-            return current
-        return [current[i] for i in self._watched_positions if i < len(current)]
+    def _keep(self, holder: Holder, kinds: dict[str, Kind]) -> None:
+        if kinds:
+            self.kept.append((holder, kinds))
+
+    def _current_entries(self) -> list[Any]:
+        return list(chain.from_iterable(map(dict.values, self._holders)))
+
+    def read_buffers(self, all_train: bool) -> list[tuple[Holder, str]]:
+        """Buffers that a forward reads and does not write.
+
+        Args:
+            all_train: whether every module is in training mode. A norm layer that is not reads its
+                statistics.
+        """
+        if all_train:
+            return self.clean
+        frozen = [entry.buffers for entry in self.norms if not entry.norm.training]
+        return self.clean + [(buffers, name) for buffers in frozen for name in buffers]
 
     def describes(self, boundary: nn.Module, options: ReplayOptions) -> bool:
         """Whether everything that this plan was made from is unchanged."""
         return (
             self._generation == kind_table.generation
-            and self._options is options
+            and self.options is options
+            and self._root is boundary._modules
+            and not any(self._leaves)
             and not any(self._without_buffers)
             and (not self._buffers or list(map(len, self._buffers)) == self._buffer_counts)
-            and self.same_modules(boundary)
+            and self.same_entries()
         )
 
-    def same_modules(self, boundary: nn.Module) -> bool:
-        """Whether the modules below `boundary` are still the same objects."""
-        return (
-            self._root is boundary._modules
-            and not any(self._leaves)
-            and list(chain.from_iterable(map(dict.values, self._branches))) == self._contents
-        )
+    def same_entries(self) -> bool:
+        """Whether the modules and parameters of the tree are still the same objects."""
+        entries = self._current_entries()
+        return len(entries) == len(self._entries) and all(map(is_, entries, self._entries))
+
+    def parameter_record(self) -> list[Any]:
+        """Versions, need of a gradient and data addresses of the parameters, one after another."""
+        parameters = self.parameters
+        record: list[Any] = [*map(_version, parameters), *map(_requires_grad, parameters)]
+        if self.addressed:
+            record += map(_address, parameters)
+        return record
 
     def training_norms(self) -> bool:
         """Whether a forward would now update running statistics."""
-        return any(norm.training and has_running_statistics(norm) for norm in self.norms)
+        return any(e.norm.training and has_running_statistics(e.norm) for e in self.norms)
 
     def keeps_state(self) -> bool:
         """Whether a replay would have to keep at least one tensor."""

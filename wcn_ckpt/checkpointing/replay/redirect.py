@@ -10,61 +10,96 @@ Every function appends what it replaces to a list of the caller *before* it repl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from wcn_ckpt.checkpointing.replay.kinds import Kind
 
 Holder = dict[str, Any]
 """The `_buffers` or `_parameters` dictionary of a module."""
 
-Original = tuple[Holder, str, Tensor | None]
-"""A holder, a key, and what was there."""
+KeptHolder = tuple[Holder, dict[str, Kind]]
+"""A holder, with the kinds of the entries that forwards write."""
 
-Scratch = dict[Any, tuple[Tensor, Tensor, Tensor | None]]
-"""Running mean, variance and counter to write instead, by shape, dtype and device of the mean."""
+Statistics = tuple[Tensor, Tensor, Tensor | None]
+"""Running mean, running variance and counter of a norm layer."""
+
+Original = tuple[Holder, Statistics]
+"""The buffers of a norm layer, and the statistics that were in them."""
 
 
-def redirect_statistics(
-    norms: Iterable[nn.Module], scratch: Scratch, originals: list[Original]
-) -> None:
-    """Let the norm layers that train write their running statistics into scratch tensors.
-
-    Layers with statistics of one shape share the scratch, since its values mean nothing. Only its
-    counter never decreases, so that `momentum=None`, which divides by the incremented counter, is
-    safe.
+class NormScratch:
+    """A norm layer with what its replays write instead of its running statistics.
 
     Args:
-        norms: layers that write their running statistics in training and never read them.
-        scratch: tensors of earlier replays; takes those that are missing.
-        originals: takes the statistics.
+        norm: a layer that writes its running statistics in training and never reads them.
+        shared: scratch by shape, dtype and device. Layers with statistics of one kind share it,
+            since its values mean nothing. Only its counter never decreases, so that
+            `momentum=None`, which divides by the incremented counter, is safe.
     """
-    for norm in norms:
-        buffers = norm._buffers
-        mean = buffers["running_mean"]
-        if mean is None or not norm.training:
-            continue
-        count = buffers["num_batches_tracked"]
-        key = mean.shape, mean.dtype, mean.device
-        stand_ins = scratch.get(key)
-        if stand_ins is None:
-            stand_ins = scratch[key] = (
-                torch.empty_like(mean),
-                torch.empty_like(mean),
-                None if count is None else torch.zeros_like(count),
-            )
-        originals += (
-            (buffers, "running_mean", mean),
-            (buffers, "running_var", buffers["running_var"]),
-            (buffers, "num_batches_tracked", count),
-        )
-        buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"] = stand_ins
+
+    __slots__ = ("_shared", "buffers", "mean", "norm", "scratch")
+
+    def __init__(self, norm: nn.Module, shared: dict[Any, Statistics]) -> None:
+        self.norm = norm
+        self.buffers: Holder = norm._buffers
+        self._shared = shared
+        self.mean: Tensor | None = None
+        self.scratch: Statistics | None = None
+
+    def follow(self, mean: Tensor | None) -> Statistics | None:
+        """Return scratch for statistics that are not those of the last replay."""
+        self.mean = mean
+        self.scratch = None
+        if mean is not None:
+            key = mean.shape, mean.dtype, mean.device
+            if key not in self._shared:
+                count = self.buffers["num_batches_tracked"]
+                self._shared[key] = (
+                    torch.empty_like(mean),
+                    torch.empty_like(mean),
+                    None if count is None else torch.zeros_like(count),
+                )
+            self.scratch = self._shared[key]
+        return self.scratch
+
+
+def own_operations() -> AbstractContextManager[None]:
+    """A context for our own tensor operations inside a replay.
+
+    A dispatch mode of the user, such as that of selective checkpointing, must not see them.
+    """
+    return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
+
+
+def redirect_statistics(norms: Iterable[NormScratch], originals: list[Original]) -> None:
+    """Let the norm layers that train write their running statistics into scratch tensors.
+
+    Args:
+        norms: the layers.
+        originals: takes their statistics.
+    """
+    for entry in norms:
+        if entry.norm.training:
+            buffers = entry.buffers
+            mean = buffers["running_mean"]
+            scratch = entry.scratch if mean is entry.mean else entry.follow(mean)
+            if scratch is not None:
+                own = mean, buffers["running_var"], buffers["num_batches_tracked"]
+                originals.append((buffers, own))
+                buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"] = (
+                    scratch
+                )
 
 
 def put_back(originals: Sequence[Original]) -> None:
-    """Put every original back into its place, the latest first."""
-    for holder, name, original in reversed(originals):
-        holder[name] = original
+    """Put the statistics back into their buffers, the latest first."""
+    for buffers, own in reversed(originals):
+        buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"] = own
 
 
 def set_entries(holder: Holder, wanted: Mapping[str, Any]) -> None:

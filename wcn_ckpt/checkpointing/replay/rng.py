@@ -20,28 +20,6 @@ _WORDS = 624
 _WORD_BYTES = ctypes.sizeof(ctypes.c_uint32)
 
 
-class _Words:
-    """Eight bytes of a generator that change with each draw and each new seed.
-
-    CPython keeps the index of the next word in front of the words of `random`; numpy keeps it
-    behind those of its Mersenne Twister. Both are read together with the word beside it.
-    """
-
-    def __init__(self) -> None:
-        self.instance: Any = random._inst
-        self.python: Any = _words_of(self.instance) if _layout_is_known() else None
-        self.bit_generator: Any = None
-        self.numpy: Any = None
-
-    def find_numpy(self, bit_generator: Any) -> None:
-        """Follow numpy to a bit generator that it has not had before."""
-        self.bit_generator = bit_generator
-        self.numpy = None
-        if type(bit_generator).__name__ == "MT19937":
-            address = bit_generator.ctypes.state_address + (_WORDS - 1) * _WORD_BYTES
-            self.numpy = ctypes.c_uint64.from_address(address)
-
-
 def _words_of(generator: random.Random) -> ctypes.c_uint64:
     return ctypes.c_uint64.from_address(id(generator) + object.__basicsize__)
 
@@ -74,7 +52,7 @@ class GlobalStates:
         self.mark = mark
         self.python = random.getstate()
         numpy = sys.modules.get("numpy.random.mtrand")
-        self.numpy = None if numpy is None else numpy.get_state()
+        self.numpy = None if numpy is None else numpy.get_state(legacy=False)
 
     def set(self) -> None:
         """Set both generators to these states."""
@@ -88,14 +66,63 @@ class GlobalStates:
 
     def same_numpy(self, other: GlobalStates) -> bool:
         """Whether numpy was in the same state; sees every draw."""
-        a, b = self.numpy, other.numpy
-        if a is None or b is None:
-            return a is b
-        return bool(a[0] == b[0] and a[2:] == b[2:] and (a[1] == b[1]).all())
+        return _same(self.numpy, other.numpy)
 
 
-_words = _Words()
-_latest = [GlobalStates(None)]
+def _same(a: Any, b: Any) -> bool:
+    """Whether two states of numpy, dictionaries of dictionaries, numbers and arrays, are equal."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if hasattr(a, "tobytes") and hasattr(b, "tobytes"):
+        return bool(a.tobytes() == b.tobytes())
+    return bool(a == b)
+
+
+class _Watch:
+    """Where the words of the global generators lie, and the states read last.
+
+    CPython keeps the index of the next word in front of the words of `random`; numpy keeps it
+    behind those of its Mersenne Twister. Each is read as one number with the word beside it, which
+    changes with each draw and each new seed.
+    """
+
+    def __init__(self) -> None:
+        self.instance: Any = random._inst
+        self.python: Any = _words_of(self.instance) if _layout_is_known() else _Unknown()
+        self.numpy_random: Any = None
+        self.bit_generator: Any = None
+        self.numpy: Any = _NoNumpy()
+        self.latest = GlobalStates(None)
+
+    def find_numpy(self) -> None:
+        """Look for numpy, and follow it to a bit generator that it has not had before."""
+        module = sys.modules.get("numpy.random.mtrand")
+        if module is None:
+            return
+        self.numpy_random = module._rand
+        self.bit_generator = self.numpy_random._bit_generator
+        if type(self.bit_generator).__name__ == "MT19937":
+            address = self.bit_generator.ctypes.state_address + (_WORDS - 1) * _WORD_BYTES
+            self.numpy = ctypes.c_uint64.from_address(address)
+        else:
+            self.numpy = _Unknown()
+
+
+class _NoNumpy:
+    """Stands for the words of a generator that does not exist."""
+
+    value = None
+
+
+class _Unknown:
+    """Stands for words that cannot be read: they always differ."""
+
+    @property
+    def value(self) -> object:
+        return object()
+
+
+_watch = _Watch()
 
 
 def global_states() -> GlobalStates:
@@ -104,40 +131,49 @@ def global_states() -> GlobalStates:
     The same object as long as the words have not changed, so that nothing is read while nothing
     is drawn. The words miss one thing: the second of a pair of Gaussian draws from `numpy.random`.
     """
-    words = _words
-    numpy = None
-    module = sys.modules.get("numpy.random.mtrand")
-    if module is not None:
-        if module._rand._bit_generator is not words.bit_generator:
-            words.find_numpy(module._rand._bit_generator)
-        numpy = object() if words.numpy is None else words.numpy.value
-    python = object() if words.python is None else words.python.value
-    mark = python, words.instance.gauss_next, numpy
-    if mark != _latest[0].mark:
-        _latest[0] = GlobalStates(mark)
-    return _latest[0]
+    watch = _watch
+    numpy_random = watch.numpy_random
+    if numpy_random is None or numpy_random._bit_generator is not watch.bit_generator:
+        watch.find_numpy()
+    mark = watch.python.value, watch.instance.gauss_next, watch.numpy.value
+    if mark != watch.latest.mark:
+        watch.latest = GlobalStates(mark)
+    return watch.latest
+
+
+def present_states(exact: bool) -> GlobalStates:
+    """Return the present states of `random` and `numpy.random`.
+
+    Args:
+        exact: read them, whatever the words say.
+    """
+    return GlobalStates(None) if exact else global_states()
 
 
 class Draws:
-    """Generator states from which a piece of code may draw.
+    """Generator states before a piece of code that draws from them.
 
     Args:
-        generators: generator objects besides the global ones.
-        exact: see every draw from `numpy.random`, at the cost of reading its whole state.
+        states: the global ones.
+        generators: `torch.Generator`, `random.Random` and numpy generator objects.
     """
 
-    __slots__ = ("_exact", "_generators", "_states")
+    __slots__ = ("_generators", "_states")
 
-    def __init__(self, generators: Iterable[Any], exact: bool) -> None:
-        self._exact = exact
-        self._states = GlobalStates(None) if exact else global_states()
-        self._generators = [(g, _get_state(g)) for g in generators] if generators else []
+    def __init__(self, states: GlobalStates, generators: Iterable[Any] = ()) -> None:
+        self._states = states
+        self._generators = [(generator, _get_state(generator)) for generator in generators]
 
-    def happened(self) -> bool:
-        """Whether anything may have been drawn since."""
-        if self._exact:
-            return bool(self._generators) or not self._states.same(GlobalStates(None))
-        return bool(self._generators) or global_states() is not self._states
+    def happened(self, exact: bool) -> bool:
+        """Whether anything may have been drawn since.
+
+        Args:
+            exact: see every draw from `numpy.random`; the states were read in the same way.
+        """
+        if self._generators:
+            return True
+        now = present_states(exact)
+        return not now.same(self._states) if exact else now is not self._states
 
     def from_numpy(self) -> bool:
         """Whether `numpy.random` was drawn from since."""
@@ -145,7 +181,7 @@ class Draws:
 
     def rewind(self) -> Draws:
         """Set every generator to the state it had; return the present states, to be set again."""
-        present = Draws([generator for generator, _ in self._generators], exact=True)
+        present = Draws(GlobalStates(None), [generator for generator, _ in self._generators])
         if not present._states.same(self._states):
             self._states.set()
         for generator, state in self._generators:
@@ -166,9 +202,11 @@ def is_generator(value: Any) -> bool:
 def _get_state(generator: Any) -> Any:
     if isinstance(generator, random.Random):
         return generator.getstate()
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
     if hasattr(generator, "bit_generator"):
         return generator.bit_generator.state
-    return generator.get_state()
+    return generator.get_state(legacy=False)
 
 
 def _set_state(generator: Any, state: Any) -> None:

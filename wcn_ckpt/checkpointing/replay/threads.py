@@ -1,4 +1,4 @@
-"""Which threads are replaying, and whether two of them meet in one module.
+"""Which replays run at this moment, in this thread and in others.
 
 A replay redirects the state of modules for a while. Another thread that ran them meanwhile would
 write into the stand-ins, or put the wrong tensors back.
@@ -6,7 +6,7 @@ write into the stand-ins, or put the wrong tensors back.
 
 from __future__ import annotations
 
-from threading import get_ident
+import threading
 from typing import Any, Protocol
 
 from wcn_ckpt.checkpointing.errors import ConcurrentReplayError
@@ -18,42 +18,61 @@ class Redirects(Protocol):
     holders: list[dict[str, Any]]
 
 
-replaying: dict[int, list[Redirects]] = {}
-"""For each thread that is inside replays, what they redirect, the outermost first."""
+class _ThisThread(threading.local):
+    """What this thread is inside of, the outermost first.
+
+    Attributes:
+        replays: replays.
+        forwards: logical forwards of boundaries with state.
+        learning: forwards that watch what they write, each with the frames of the boundaries that
+            ran inside it.
+    """
+
+    def __init__(self) -> None:
+        self.replays: list[Redirects] = []
+        self.forwards: list[Redirects] = []
+        self.learning: list[list[Any]] = []
+        in_use_by_thread[threading.get_ident()] = (self.replays, self.forwards)
 
 
-def enter(plan: Redirects) -> None:
-    """Announce a replay of this thread; `leave` ends it, also after an error from here.
+in_use_by_thread: dict[int, tuple[list[Redirects], list[Redirects]]] = {}
+"""Replays and logical forwards that each thread is inside of."""
+
+this_thread = _ThisThread()
+
+
+def is_replaying() -> bool:
+    """Whether the calling thread is recomputing a boundary for a backward pass.
+
+    A block with a side effect of its own (a counter, a cache, a list of auxiliary losses) skips it
+    in one line, so that it happens once per logical forward::
+
+        if not is_replaying():
+            self.tokens_seen += tokens.numel()
+    """
+    return len(this_thread.replays) > 0
+
+
+def check(plan: Redirects, replaying: bool) -> None:
+    """Make sure that no other thread uses a module of `plan`.
+
+    A replay meets with replays and forwards of others, a forward with their replays alone.
+
+    Args:
+        plan: what is about to run.
+        replaying: whether it is a replay.
 
     Raises:
-        ConcurrentReplayError: another thread is replaying something that holds the same module.
+        ConcurrentReplayError: another thread does.
     """
-    replaying.setdefault(get_ident(), []).append(plan)
-    if len(replaying) > 1:
-        check(plan)
-
-
-def leave() -> None:
-    """End the replay that this thread announced last."""
-    me = get_ident()
-    plans = replaying[me]
-    plans.pop()
-    if not plans:
-        del replaying[me]
-
-
-def check(plan: Redirects) -> None:
-    """Make sure that no other thread is replaying with a module of `plan`.
-
-    Raises:
-        ConcurrentReplayError: one is.
-    """
-    me = get_ident()
     mine = set(map(id, plan.holders))
-    for thread, plans in list(replaying.items()):
-        if thread != me and any(id(h) in mine for other in list(plans) for h in other.holders):
+    for replays, forwards in list(in_use_by_thread.values()):
+        if replays is this_thread.replays:
+            continue
+        others = list(replays) + (list(forwards) if replaying else [])
+        if any(id(holder) in mine for other in others for holder in other.holders):
             raise ConcurrentReplayError(
-                "Another thread is replaying a boundary that holds the same module; its buffers "
-                "are redirected until that replay ends. Give each thread a module of its own "
-                "(copy.deepcopy), or run their forward and backward passes one after the other."
+                "Another thread is running a boundary that holds the same module, and a replay "
+                "redirects its buffers. Give each thread a module of its own (copy.deepcopy), or "
+                "run their forward and backward passes one after the other."
             )

@@ -22,6 +22,14 @@ def version(tensor: Tensor) -> int:
         return -1
 
 
+def address(tensor: Tensor) -> int:
+    """Where the data of a tensor lie; 0 where it has none of its own to point at."""
+    try:
+        return tensor.data_ptr()
+    except (RuntimeError, ValueError):
+        return 0
+
+
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors have one shape and dtype, and every bit in common; NaN equals NaN."""
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:

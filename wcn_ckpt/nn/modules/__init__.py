@@ -6,6 +6,7 @@ from wcn_ckpt.checkpointing import (
     GradientCheckpointingMixin,
     GradientCheckpointingModelMixin,
     configure_gradient_checkpointing,
+    is_replaying,
     preserve_module_buffers,
 )
 from wcn_ckpt.nn.modules.activations import GELU, DropPath, ReLU, SiLU
@@ -46,5 +47,6 @@ __all__ = [
     "StridedConvMode",
     "TupleSequential",
     "configure_gradient_checkpointing",
+    "is_replaying",
     "preserve_module_buffers",
 ]
