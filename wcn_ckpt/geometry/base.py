@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from wcn_ckpt.geometry.arithmetic import BinaryOp, RowArithmetic, check_same_rows, scalar_operand
+from wcn_ckpt.geometry.autocast import autocast_dtype
 from wcn_ckpt.geometry.cache import SPATIAL_CACHE, lasting_attributes
 from wcn_ckpt.geometry.coordinates import BatchedCoordinates
 from wcn_ckpt.geometry.features import CatFeatures
@@ -110,10 +111,8 @@ class Geometry(RowArithmetic):
         without a cast, is `batched_features.tensor`.
         """
         stored = self.batched_features.tensor
-        kind = stored.device.type
-        if stored.is_floating_point() and torch.is_autocast_enabled(kind):
-            return stored.to(torch.get_autocast_dtype(kind))
-        return stored
+        dtype = autocast_dtype(stored)
+        return stored if dtype is None or not stored.is_floating_point() else stored.to(dtype)
 
     features = feature_tensor
     feats = feature_tensor
@@ -336,6 +335,10 @@ def _check_lists(coordinates: Sequence[Tensor], features: Sequence[Tensor]) -> N
             "both lists need one tensor per cloud"
         )
     for b, (cells, rows) in enumerate(zip(coordinates, features, strict=True)):
+        if not isinstance(cells, Tensor) or not isinstance(rows, Tensor):
+            raise TypeError(
+                f"cloud {b} needs two tensors, got {type(cells).__name__} and {type(rows).__name__}"
+            )
         if len(cells) != len(rows):
             raise ValueError(
                 f"cloud {b} has {len(cells)} coordinate rows and {len(rows)} feature rows"

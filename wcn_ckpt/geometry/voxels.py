@@ -213,9 +213,9 @@ class Voxels(Geometry):
         if edge is None:
             raise ValueError("these voxels have no voxel_size; pass to_point(voxel_size=...)")
         check_voxel_size(edge)
-        steps = self.coordinate_tensor.new_tensor(self.tensor_stride or (1, 1, 1))
-        corners = (self.coordinate_tensor * steps).to(torch.float32) * edge
-        return Points(corners, self.batched_features, self.offsets)
+        steps = torch.tensor(self.tensor_stride or (1, 1, 1), device=self.device)
+        corners = self.coordinate_tensor.double() * steps * edge
+        return Points(corners.float(), self.batched_features, self.offsets)
 
 
 def _offsets_from_clouds(clouds: Tensor, batch_size: int | None) -> Tensor:

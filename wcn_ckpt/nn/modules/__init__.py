@@ -12,6 +12,7 @@ from wcn_ckpt.nn.modules.activations import GELU, DropPath, ReLU, SiLU
 from wcn_ckpt.nn.modules.base import SpatialModule
 from wcn_ckpt.nn.modules.feature_layers import BatchNorm, LayerNorm, Linear
 from wcn_ckpt.nn.modules.mink_blocks import BasicBlock, BottleneckBlock, ConvBlock, ConvTrBlock
+from wcn_ckpt.nn.modules.point_to_voxel import PointToVoxel
 from wcn_ckpt.nn.modules.sequential import Sequential, TupleSequential
 from wcn_ckpt.nn.modules.sparse_conv import STRIDED_CONV_MODE, SparseConv3d, StridedConvMode
 from wcn_ckpt.nn.modules.sparse_pool import (
@@ -34,6 +35,7 @@ __all__ = [
     "GradientCheckpointingModelMixin",
     "LayerNorm",
     "Linear",
+    "PointToVoxel",
     "ReLU",
     "Sequential",
     "SiLU",
