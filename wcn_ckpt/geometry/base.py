@@ -12,9 +12,10 @@ from torch import Tensor
 from wcn_ckpt.geometry.arithmetic import BinaryOp, RowArithmetic, check_same_rows, scalar_operand
 from wcn_ckpt.geometry.autocast import autocast_dtype
 from wcn_ckpt.geometry.cache import SPATIAL_CACHE, lasting_attributes
+from wcn_ckpt.geometry.construction import check_forms, wrap_features
 from wcn_ckpt.geometry.coordinates import BatchedCoordinates
 from wcn_ckpt.geometry.features import CatFeatures
-from wcn_ckpt.geometry.offsets import as_offsets, same_offsets
+from wcn_ckpt.geometry.offsets import as_offsets
 from wcn_ckpt.geometry.pytree import register_geometry
 
 if TYPE_CHECKING:
@@ -70,9 +71,9 @@ class Geometry(RowArithmetic):
                 valid.
         """
         table = None if offsets is None else as_offsets(offsets)
-        _check_forms(batched_coordinates, batched_features, table)
+        check_forms(batched_coordinates, batched_features, table)
         coordinates = self._wrap_coordinates(batched_coordinates, table, device)
-        features = _wrap_features(batched_features, coordinates.offsets, device)
+        features = wrap_features(batched_features, coordinates.offsets, device)
         if features.device != coordinates.device:
             raise ValueError(
                 f"coordinates are on {coordinates.device} and features on {features.device}; "
@@ -223,7 +224,7 @@ class Geometry(RowArithmetic):
             coordinates = self._wrap_coordinates(batched_coordinates, offsets, None)
             kept = lasting_attributes(self.extra_attributes)
         features = self.batched_features if batched_features is None else batched_features
-        wrapped = _wrap_features(features, coordinates.offsets, None)
+        wrapped = wrap_features(features, coordinates.offsets, None)
         return self.from_parts(coordinates, wrapped, {**kept, **extra})
 
     def to(
@@ -293,71 +294,3 @@ class Geometry(RowArithmetic):
             check_same_rows(self.offsets, mine, other.offsets, theirs)
             return self.replace_features(op(mine, theirs))
         return self.replace_features(op(mine, scalar_operand(other)))
-
-
-def _check_forms(
-    coordinates: BatchedCoordinates | Tensor | Sequence[Tensor],
-    features: CatFeatures | Tensor | Sequence[Tensor],
-    offsets: Tensor | None,
-) -> None:
-    """Check that both parts come in the same form, with lengths that agree."""
-    if isinstance(coordinates, (list, tuple)) and isinstance(features, (list, tuple)):
-        _check_lists(coordinates, features)
-        return
-    for part, kinds in (
-        (coordinates, (Tensor, BatchedCoordinates)),
-        (features, (Tensor, CatFeatures)),
-    ):
-        if not isinstance(part, kinds):
-            raise TypeError(
-                "coordinates and features must both be lists (one tensor per cloud) or both be "
-                f"tensors with offsets, got {type(coordinates).__name__} and "
-                f"{type(features).__name__}"
-            )
-    if isinstance(coordinates, BatchedCoordinates):
-        offsets = coordinates.offsets if offsets is None else offsets
-    if offsets is None:
-        raise ValueError(
-            "concatenated tensors need offsets, the (B + 1,) first rows of the clouds and N; "
-            f"for a single cloud pass offsets=[0, {len(coordinates)}]"
-        )
-    if not len(coordinates) == len(features) == offsets[-1]:
-        raise ValueError(
-            f"got {len(coordinates)} coordinate rows, {len(features)} feature rows and offsets "
-            f"that end at {int(offsets[-1])}; the three must be equal"
-        )
-
-
-def _check_lists(coordinates: Sequence[Tensor], features: Sequence[Tensor]) -> None:
-    if len(coordinates) != len(features):
-        raise ValueError(
-            f"got {len(coordinates)} coordinate clouds and {len(features)} feature clouds; "
-            "both lists need one tensor per cloud"
-        )
-    for b, (cells, rows) in enumerate(zip(coordinates, features, strict=True)):
-        if not isinstance(cells, Tensor) or not isinstance(rows, Tensor):
-            raise TypeError(
-                f"cloud {b} needs two tensors, got {type(cells).__name__} and {type(rows).__name__}"
-            )
-        if len(cells) != len(rows):
-            raise ValueError(
-                f"cloud {b} has {len(cells)} coordinate rows and {len(rows)} feature rows"
-            )
-
-
-def _wrap_features(
-    features: CatFeatures | Tensor | Sequence[Tensor],
-    offsets: Tensor,
-    device: torch.device | str | None,
-) -> CatFeatures:
-    """Return features for coordinates with these offsets."""
-    if isinstance(features, CatFeatures):
-        if not same_offsets(features.offsets, offsets):
-            raise ValueError(
-                f"features have offsets {features.offsets.tolist()} and coordinates "
-                f"{offsets.tolist()}; they must be equal"
-            )
-        wrapped = features
-    else:
-        wrapped = CatFeatures(features, offsets if isinstance(features, Tensor) else None)
-    return wrapped if device is None else wrapped.to(device)

@@ -1,0 +1,90 @@
+"""What the parts of a geometry must look like, and how they become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from wcn_ckpt.geometry.coordinates import BatchedCoordinates
+from wcn_ckpt.geometry.features import CatFeatures
+from wcn_ckpt.geometry.offsets import same_offsets
+
+
+def check_forms(
+    coordinates: BatchedCoordinates | Tensor | Sequence[Tensor],
+    features: CatFeatures | Tensor | Sequence[Tensor],
+    offsets: Tensor | None,
+) -> None:
+    """Check that both parts come in the same form, with lengths that agree.
+
+    Raises:
+        TypeError: one part is a list and the other a tensor, or something else altogether.
+        ValueError: lengths differ, or concatenated tensors come without offsets.
+    """
+    if isinstance(coordinates, (list, tuple)) and isinstance(features, (list, tuple)):
+        _check_lists(coordinates, features)
+        return
+    for part, kinds in (
+        (coordinates, (Tensor, BatchedCoordinates)),
+        (features, (Tensor, CatFeatures)),
+    ):
+        if not isinstance(part, kinds):
+            raise TypeError(
+                "coordinates and features must both be lists (one tensor per cloud) or both be "
+                f"tensors with offsets, got {type(coordinates).__name__} and "
+                f"{type(features).__name__}"
+            )
+    if isinstance(coordinates, BatchedCoordinates):
+        offsets = coordinates.offsets if offsets is None else offsets
+    if offsets is None:
+        raise ValueError(
+            "concatenated tensors need offsets, the (B + 1,) first rows of the clouds and N; "
+            f"for a single cloud pass offsets=[0, {len(coordinates)}]"
+        )
+    if not len(coordinates) == len(features) == offsets[-1]:
+        raise ValueError(
+            f"got {len(coordinates)} coordinate rows, {len(features)} feature rows and offsets "
+            f"that end at {int(offsets[-1])}; the three must be equal"
+        )
+
+
+def _check_lists(coordinates: Sequence[Tensor], features: Sequence[Tensor]) -> None:
+    if len(coordinates) != len(features):
+        raise ValueError(
+            f"got {len(coordinates)} coordinate clouds and {len(features)} feature clouds; "
+            "both lists need one tensor per cloud"
+        )
+    for b, (cells, rows) in enumerate(zip(coordinates, features, strict=True)):
+        if not isinstance(cells, Tensor) or not isinstance(rows, Tensor):
+            raise TypeError(
+                f"cloud {b} needs two tensors, got {type(cells).__name__} and {type(rows).__name__}"
+            )
+        if len(cells) != len(rows):
+            raise ValueError(
+                f"cloud {b} has {len(cells)} coordinate rows and {len(rows)} feature rows"
+            )
+
+
+def wrap_features(
+    features: CatFeatures | Tensor | Sequence[Tensor],
+    offsets: Tensor,
+    device: torch.device | str | None,
+) -> CatFeatures:
+    """Return features for coordinates with these offsets.
+
+    Raises:
+        TypeError: something is no tensor.
+        ValueError: rows or offsets do not agree.
+    """
+    if isinstance(features, CatFeatures):
+        if not same_offsets(features.offsets, offsets):
+            raise ValueError(
+                f"features have offsets {features.offsets.tolist()} and coordinates "
+                f"{offsets.tolist()}; they must be equal"
+            )
+        wrapped = features
+    else:
+        wrapped = CatFeatures(features, offsets if isinstance(features, Tensor) else None)
+    return wrapped if device is None else wrapped.to(device)
