@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from wcn_ckpt.geometry.arithmetic import BinaryOp, RowArithmetic, check_same_rows, scalar_operand
 from wcn_ckpt.geometry.autocast import autocast_dtype
 from wcn_ckpt.geometry.cache import SPATIAL_CACHE, lasting_attributes
-from wcn_ckpt.geometry.construction import check_forms, wrap_features
+from wcn_ckpt.geometry.construction import check_forms, check_same_device, wrap_features
 from wcn_ckpt.geometry.coordinates import BatchedCoordinates
 from wcn_ckpt.geometry.features import CatFeatures
 from wcn_ckpt.geometry.offsets import as_offsets
@@ -74,11 +75,7 @@ class Geometry(RowArithmetic):
         check_forms(batched_coordinates, batched_features, table)
         coordinates = self._wrap_coordinates(batched_coordinates, table, device)
         features = wrap_features(batched_features, coordinates.offsets, device)
-        if features.device != coordinates.device:
-            raise ValueError(
-                f"coordinates are on {coordinates.device} and features on {features.device}; "
-                "move one, or pass device="
-            )
+        check_same_device(coordinates, features)
         self._assign(coordinates, features, extra)
 
     @classmethod
@@ -188,16 +185,23 @@ class Geometry(RowArithmetic):
             IndexError: there is no such cloud.
             TypeError: the index is no integer.
         """
-        if not isinstance(cloud, int):
+        if not isinstance(cloud, Integral) or isinstance(cloud, bool):
             raise TypeError(f"a geometry is indexed by the number of a cloud, got {cloud!r}")
         return self.from_parts(
-            self.batched_coordinates.cloud(cloud),
-            self.batched_features.cloud(cloud),
+            self.batched_coordinates.cloud(int(cloud)),
+            self.batched_features.cloud(int(cloud)),
             lasting_attributes(self.extra_attributes),
         )
 
     def replace_features(self, features: CatFeatures | Tensor) -> Self:
-        """Return the same sites with other features (N, C'); gradients flow to them."""
+        """Return the same sites with other features (N, C'); gradients flow to them.
+
+        Raises:
+            TypeError: they are no tensor.
+            ValueError: they are not two-dimensional, or not N, or on another device.
+        """
+        if not isinstance(features, (Tensor, CatFeatures)):
+            raise TypeError(f"features must be a tensor (N, C), got {features!r}")
         return self.replace(batched_features=features)
 
     def replace(
@@ -214,7 +218,7 @@ class Geometry(RowArithmetic):
             **extra: attributes to add or override; the others stay.
 
         Raises:
-            ValueError: row counts or offsets do not agree.
+            ValueError: row counts, offsets or devices do not agree.
             TypeError: a part has the wrong type.
         """
         coordinates = self.batched_coordinates
@@ -225,6 +229,7 @@ class Geometry(RowArithmetic):
             kept = lasting_attributes(self.extra_attributes)
         features = self.batched_features if batched_features is None else batched_features
         wrapped = wrap_features(features, coordinates.offsets, None)
+        check_same_device(coordinates, wrapped)
         return self.from_parts(coordinates, wrapped, {**kept, **extra})
 
     def to(

@@ -132,6 +132,11 @@ class BatchedTensor:
         return torch.empty(0, 0)
 
     def _join(self, clouds: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        if not isinstance(clouds, (list, tuple)):
+            raise TypeError(
+                f"{type(self).__name__} needs a tensor, or a list with one tensor per cloud, got "
+                f"{type(clouds).__name__}"
+            )
         for b, cloud in enumerate(clouds):
             if not isinstance(cloud, Tensor):
                 raise TypeError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 import torch
 from torch import Tensor
@@ -37,15 +37,22 @@ def check_forms(
                 f"{type(features).__name__}"
             )
     if isinstance(coordinates, BatchedCoordinates):
-        offsets = coordinates.offsets if offsets is None else offsets
+        if offsets is not None and not same_offsets(offsets, coordinates.offsets):
+            raise ValueError(
+                f"the coordinates have offsets {coordinates.offsets.tolist()} of their own, got "
+                f"offsets={offsets.tolist()}; drop the argument"
+            )
+        offsets = coordinates.offsets
     if offsets is None:
         raise ValueError(
             "concatenated tensors need offsets, the (B + 1,) first rows of the clouds and N; "
-            f"for a single cloud pass offsets=[0, {len(coordinates)}]"
+            f"for a single cloud pass offsets=[0, {_num_rows(coordinates, 'coordinates')}]"
         )
-    if not len(coordinates) == len(features) == offsets[-1]:
+    num_coordinates = _num_rows(coordinates, "coordinates")
+    num_features = _num_rows(features, "features")
+    if not num_coordinates == num_features == offsets[-1]:
         raise ValueError(
-            f"got {len(coordinates)} coordinate rows, {len(features)} feature rows and offsets "
+            f"got {num_coordinates} coordinate rows, {num_features} feature rows and offsets "
             f"that end at {int(offsets[-1])}; the three must be equal"
         )
 
@@ -61,10 +68,18 @@ def _check_lists(coordinates: Sequence[Tensor], features: Sequence[Tensor]) -> N
             raise TypeError(
                 f"cloud {b} needs two tensors, got {type(cells).__name__} and {type(rows).__name__}"
             )
-        if len(cells) != len(rows):
+        num_cells = _num_rows(cells, f"coordinates of cloud {b}")
+        num_rows = _num_rows(rows, f"features of cloud {b}")
+        if num_cells != num_rows:
             raise ValueError(
-                f"cloud {b} has {len(cells)} coordinate rows and {len(rows)} feature rows"
+                f"cloud {b} has {num_cells} coordinate rows and {num_rows} feature rows"
             )
+
+
+def _num_rows(part: Sized, name: str) -> int:
+    if isinstance(part, Tensor) and part.ndim == 0:
+        raise ValueError(f"{name} must have two dimensions, got the scalar tensor {part.item()}")
+    return len(part)
 
 
 def wrap_features(
@@ -88,3 +103,16 @@ def wrap_features(
     else:
         wrapped = CatFeatures(features, offsets if isinstance(features, Tensor) else None)
     return wrapped if device is None else wrapped.to(device)
+
+
+def check_same_device(coordinates: BatchedCoordinates, features: CatFeatures) -> None:
+    """Check that both parts of a geometry are in one place.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if features.device != coordinates.device:
+        raise ValueError(
+            f"coordinates are on {coordinates.device} and features on {features.device}; "
+            "move one, or pass device="
+        )
