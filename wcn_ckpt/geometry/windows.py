@@ -70,7 +70,7 @@ def resolve_window_offset(offset: WindowOffset | Sequence[float]) -> WindowOffse
     offset = check_window_offset(offset)
     if offset != RANDOM_OFFSET:
         return offset
-    x, y, z = torch.rand(3, dtype=torch.float64).tolist()
+    x, y, z = torch.rand(3, dtype=torch.float64, device="cpu").tolist()
     return x, y, z
 
 

@@ -10,6 +10,8 @@ from wcn_ckpt.models.mink_unet import (
     MinkUNet101,
     MinkUNetBase,
 )
+from wcn_ckpt.models.point_transformer_v3 import PointTransformerV3
+from wcn_ckpt.models.spaceformer import SpaCeFormer
 
 __all__ = [
     "MinkUNet14",
@@ -18,4 +20,6 @@ __all__ = [
     "MinkUNet50",
     "MinkUNet101",
     "MinkUNetBase",
+    "PointTransformerV3",
+    "SpaCeFormer",
 ]

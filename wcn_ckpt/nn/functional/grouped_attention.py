@@ -67,7 +67,7 @@ def patch_lengths(offsets: Tensor, patch_size: int) -> Tensor:
     """
     rows = offsets.diff().to(torch.int64)
     patches = (rows + patch_size - 1) // patch_size
-    lengths = torch.full((int(patches.sum()),), patch_size)
+    lengths = patches.new_full((int(patches.sum()),), patch_size)
     last = patches.cumsum(0)[rows > 0] - 1
     lengths[last] = (rows - (patches - 1) * patch_size)[rows > 0]
     return lengths
@@ -83,20 +83,21 @@ def group_rows(lengths: Tensor, rows: Tensor) -> RowGroups:
     if len(rows) == 0:
         return RowGroups(rows, ())
     widths = _bucket_widths(lengths)
-    full = lengths == widths
-    order = (2 * widths + full).argsort(stable=True)
+    kinds = 2 * widths + (lengths == widths)
+    order = kinds.argsort(stable=True)
     starts = torch.empty_like(widths)
     starts[order] = offsets_from_counts(widths[order], torch.int64)[:-1]
-    within = torch.arange(len(rows)) - offsets_from_counts(lengths, torch.int64)[
-        :-1
-    ].repeat_interleave(lengths)
+    firsts = offsets_from_counts(lengths, torch.int64)[:-1]
+    # Row i of the groups, the first of whose group is row f, goes to slot start + (i - f).
+    shifts = (starts - firsts).repeat_interleave(lengths)
+    places = torch.arange(len(rows), device=lengths.device) + shifts
     slots = torch.empty_like(rows)
-    slots[rows] = (starts.repeat_interleave(lengths) + within).to(rows.device)
+    slots[rows] = places.to(rows.device)
 
     buckets: list[Bucket] = []
-    kinds, counts = torch.unique(2 * widths + full, return_counts=True)
+    found, counts = torch.unique(kinds, return_counts=True)
     ends = counts.cumsum(0).tolist()
-    for kind, count, end in zip(kinds.tolist(), counts.tolist(), ends, strict=True):
+    for kind, count, end in zip(found.tolist(), counts.tolist(), ends, strict=True):
         for members in torch.split(order[end - count : end], SEQUENCES_AT_ONCE):
             width, is_full = divmod(kind, 2)
             mask = None if is_full else _key_mask(lengths[members], width, rows.device)
@@ -145,5 +146,5 @@ def _bucket_widths(lengths: Tensor) -> Tensor:
 
 
 def _key_mask(lengths: Tensor, width: int, device: torch.device) -> Tensor:
-    mask = torch.arange(width) < lengths.unsqueeze(1)
+    mask = torch.arange(width, device=lengths.device) < lengths.unsqueeze(1)
     return mask[:, None, None, :].to(device)
