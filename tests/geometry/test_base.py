@@ -98,6 +98,7 @@ def test_nothing_at_all_is_a_geometry(cls: type[Geometry]) -> None:
 
     assert len(empty) == 0
     assert empty.batch_size == 0
+    assert empty.replace_features(torch.zeros(0, 4)).num_channels == 4
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {

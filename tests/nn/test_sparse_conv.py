@@ -327,6 +327,15 @@ def test_refuses_settings(
         SparseConv3d(*arguments, **options)
 
 
+def test_no_clouds_give_no_clouds() -> None:
+    nothing = Voxels([], []).replace_features(torch.zeros(0, 4, dtype=torch.float64))
+
+    for conv in (make_conv(4, 6, 3), make_conv(4, 6, 2, 2), make_conv(4, 6, 3, generative=True)):
+        out = conv(nothing)
+        assert out.feats.shape == (0, 6)
+        assert out.batch_size == 0
+
+
 class TestRefusesInputs:
     """Inputs that a convolution cannot mean anything for."""
 

@@ -100,8 +100,10 @@ def wrap_features(
                 f"{offsets.tolist()}; they must be equal"
             )
         wrapped = features
+    elif isinstance(features, Tensor):
+        wrapped = CatFeatures.fitted(features, offsets)
     else:
-        wrapped = CatFeatures(features, offsets if isinstance(features, Tensor) else None)
+        wrapped = CatFeatures(features)
     return wrapped if device is None else wrapped.to(device)
 
 
