@@ -2,8 +2,8 @@
 
 The parent of a cell is `floor(cell / factor)`, and its slot among the `factor ** 3` children is
 `sum over axes i of (cell_i mod factor) * factor ** i`, so x runs fastest. Parents are sorted by
-`(cloud, x, y, z)`. Packed features hold slot after slot: channel c of a slot is
-`slot * C + c`.
+`(cloud, x, y, z)`; with factor 1 every cell is its own parent and rows stay where they are. Packed
+features hold slot after slot: channel c of a slot is `slot * C + c`.
 """
 
 from __future__ import annotations
