@@ -13,6 +13,7 @@ from tests.geometry.clouds import make_points, make_voxels
 from tests.nn.attention_oracle import masked_attention, patches_of, project
 from wcn_ckpt.geometry import Geometry, PointOrdering, Serialization, serialize, sparse_cat
 from wcn_ckpt.geometry.origins import Origin
+from wcn_ckpt.nn.functional.grouped_attention import RowGroups
 from wcn_ckpt.nn.functional.voxel_rope import voxel_rope
 from wcn_ckpt.nn.modules import BatchedLinear, PatchAttention, Sequential
 
@@ -164,6 +165,23 @@ def test_autocast_computes_in_its_dtype_near_the_full_result() -> None:
     assert out.dtype == torch.bfloat16
     bound = 8 * torch.finfo(torch.bfloat16).eps * float(full.detach().abs().max())
     torch.testing.assert_close(out.feats.float(), full, atol=bound, rtol=0)
+
+
+def test_another_kernel_can_take_the_place_of_ours() -> None:
+    attention, x = make(), make_voxels(RAGGED, channels=12)
+    expected_rows = attention(x).feats
+
+    def one_by_one(qkv: Tensor, groups: RowGroups, dropout_p: float, scale: float) -> Tensor:
+        packed = qkv[groups.rows]
+        parts = [
+            masked_attention(part, [0] * len(part), scale)
+            for part in torch.split(packed, groups.lengths.tolist())
+        ]
+        return torch.empty_like(expected_rows).index_copy(0, groups.rows, torch.cat(parts))
+
+    attention.attend = one_by_one  # type: ignore[method-assign]  # what it is there for
+
+    torch.testing.assert_close(attention(x).feats, expected_rows)
 
 
 @pytest.mark.parametrize("batched", [False, True])

@@ -107,6 +107,39 @@ def test_checkpointing_changes_nothing(
     assert list(recomputed.state_dict()) == keys
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("cls", "options", "order"), CASES, ids=IDS)
+def test_checkpointing_with_dropped_rows_changes_nothing_on_cuda(
+    cls: type[Block], options: dict[str, Any], order: Order
+) -> None:
+    ordinary = make(cls, **options, **STOCHASTIC).float().cuda()
+    recomputed = copy.deepcopy(ordinary)
+    recomputed.use_checkpoint = True
+    x = scene(torch.float32).to("cuda")
+
+    with torch.autocast("cuda", dtype=torch.float16):
+        expected, got = (train_step(block, x, order) for block in (ordinary, recomputed))
+
+    # Attention kernels may add in another order; another draw of rows would be far off.
+    for name, value in expected.items():
+        torch.testing.assert_close(got[name], value, rtol=1e-2, atol=1e-2, msg=name)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("cls", "options", "order"), CASES, ids=IDS)
+def test_cuda_agrees_with_the_cpu(cls: type[Block], options: dict[str, Any], order: Order) -> None:
+    block, x = make(cls, **options), scene()
+    if order in ("random", PointOrdering.RANDOM):
+        order = "zero" if "attn_type" in options else PointOrdering.HILBERT
+
+    expected = block(x, order).feats
+    out = block.cuda()(x.to("cuda"), order)
+
+    torch.testing.assert_close(out.feats.cpu(), expected)
+
+
 @pytest.mark.parametrize(("cls", "options", "order"), CASES, ids=IDS)
 def test_random_groups_need_no_kept_generator_state(
     cls: type[Block], options: dict[str, Any], order: Order

@@ -4,8 +4,8 @@ Groups are put into buckets of similar size, each group is padded to its bucket'
 bucket is one call of `torch.nn.functional.scaled_dot_product_attention`. No group is padded to more
 than twice its size.
 
-Another kernel, such as the variable-length one of flash-attn, would replace `grouped_attention`: a
-`RowGroups` says where each row goes, and how wide each group is.
+A kernel for sequences of variable length, such as flash-attn's, can take the place of
+`grouped_attention`: `RowGroups` has the rows group after group, and how many each group has.
 """
 
 from __future__ import annotations
@@ -39,13 +39,17 @@ class Bucket:
 
 @dataclass(frozen=True, eq=False)
 class RowGroups:
-    """Where the rows of a batch go when they are padded.
+    """Which rows of a batch belong together, and where they go when they are padded.
 
     Attributes:
+        rows: (N,) int64 the rows, group after group.
+        lengths: (P,) int64 rows of each group, on the CPU.
         slots: (N,) int64 slot of each row, the slots of all buckets numbered through.
         buckets: the buckets, in the order of their slots.
     """
 
+    rows: Tensor
+    lengths: Tensor
     slots: Tensor
     buckets: tuple[Bucket, ...]
 
@@ -81,7 +85,7 @@ def group_rows(lengths: Tensor, rows: Tensor) -> RowGroups:
         rows: (N,) int64 the rows, group after group.
     """
     if len(rows) == 0:
-        return RowGroups(rows, ())
+        return RowGroups(rows, lengths, rows, ())
     widths = _bucket_widths(lengths)
     kinds = 2 * widths + (lengths == widths)
     order = kinds.argsort(stable=True)
@@ -102,7 +106,7 @@ def group_rows(lengths: Tensor, rows: Tensor) -> RowGroups:
             width, is_full = divmod(kind, 2)
             mask = None if is_full else _key_mask(lengths[members], width, rows.device)
             buckets.append(Bucket(len(members), width, mask))
-    return RowGroups(slots, tuple(buckets))
+    return RowGroups(rows, lengths, slots, tuple(buckets))
 
 
 def grouped_attention(

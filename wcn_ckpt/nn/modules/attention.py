@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from wcn_ckpt.geometry import Geometry, PointOrdering, Serialization
 from wcn_ckpt.geometry.origins import Origin, check_origin, relative_coordinates
@@ -99,7 +99,21 @@ class GroupedAttention(SpatialModule):
         rope = f", rope_base={self.rope_base}" if self.use_rope else ""
         return f"dim={self.dim}, num_heads={self.num_heads}, origin={self.origin!r}{rope}"
 
-    def _attend(self, x: G, groups: RowGroups) -> G:
+    def attend(self, qkv: Tensor, groups: RowGroups, dropout_p: float, scale: float) -> Tensor:
+        """Return what each row gathers from its group; assign or override it for another kernel.
+
+        Args:
+            qkv: (N, 3, H, d) queries, keys and values.
+            groups: which rows belong together.
+            dropout_p: probability that an attention weight is dropped; 0 in evaluation.
+            scale: factor of the products.
+
+        Returns:
+            (N, H * d).
+        """
+        return grouped_attention(qkv, groups, dropout_p, scale)
+
+    def _attend_inside(self, x: G, groups: RowGroups) -> G:
         coords = x.batched_coordinates
         qkv = self.qkv(x.feature_tensor).view(len(x), 3, self.num_heads, self.dim // self.num_heads)
         if self.use_rope:
@@ -107,7 +121,7 @@ class GroupedAttention(SpatialModule):
             turned = voxel_rope(qkv[:, :2], cells, self.rope_base)
             qkv = torch.cat([turned, qkv[:, 2:]], dim=1)
         dropout = self.attn_drop if self.training else 0.0
-        out = grouped_attention(qkv, groups, dropout, self.scale)
+        out = self.attend(qkv, groups, dropout, self.scale)
         return x.replace_features(self.proj_drop(self.proj(out)))
 
     def _check_input(self, x: Geometry) -> None:
@@ -211,9 +225,9 @@ class PatchAttention(GroupedAttention):
             return group_rows(patch_lengths(coords.offsets, self.patch_size), rows)
 
         if isinstance(chosen, Serialization):
-            return self._attend(x, build())
+            return self._attend_inside(x, build())
         key = ("patches", chosen, self.origin, self.patch_size)
-        return self._attend(x, coords.cache.get(key, build))
+        return self._attend_inside(x, coords.cache.get(key, build))
 
 
 def resolved_order(attention: nn.Module, x: Geometry, order: Any) -> Any:

@@ -127,7 +127,7 @@ class SpaceAttention(GroupedAttention):
         coords = x.batched_coordinates
         size = self.window_size
         if size is None:
-            return self._attend(x, coords.cache.get("clouds as groups", lambda: _clouds(x)))
+            return self._attend_inside(x, coords.cache.get("clouds as groups", lambda: _clouds(x)))
         shift = window_shift(offset, size)
 
         def build() -> RowGroups:
@@ -136,9 +136,9 @@ class SpaceAttention(GroupedAttention):
 
         # Offsets without a name are drawn at random, and would fill the cache.
         if not isinstance(offset, str):
-            return self._attend(x, build())
+            return self._attend_inside(x, build())
         key = ("windows", size, shift, self.origin)
-        return self._attend(x, coords.cache.get(key, build))
+        return self._attend_inside(x, coords.cache.get(key, build))
 
 
 class AllAttention(SpaceAttention):
