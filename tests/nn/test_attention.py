@@ -266,6 +266,7 @@ def test_named_orders_are_walked_once() -> None:
         ({"patch_size": 8.0}, TypeError, "patch_size must be an integer, got 8.0"),
         ({"order": "peano"}, ValueError, "got 'peano'"),
         ({"origin": "world"}, ValueError, "got 'world'"),
+        ({"qk_scale": "1"}, TypeError, "qk_scale must be a number, got '1'"),
         ({"attn_drop": 1.5}, ValueError, "attn_drop must be a probability .* got 1.5"),
         ({"proj_drop": "x"}, TypeError, "proj_drop must be a number, got 'x'"),
         ({"rope_base": 0}, ValueError, "rope_base must be positive and finite, got 0"),
@@ -282,6 +283,8 @@ def test_refuses_input() -> None:
 
     with pytest.raises(TypeError, match=r"takes a geometry .* got Tensor"):
         attention(x.feats)
+    with pytest.raises(TypeError, match=r"floating point, got torch.int64; cast"):
+        attention(x.to(torch.int64))
     with pytest.raises(ValueError, match="takes 12 channels, got 5"):
         attention(make_voxels(RAGGED, channels=5))
     with pytest.raises(ValueError, match="permutation of 30 rows, but the geometry has 56"):

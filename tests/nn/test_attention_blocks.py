@@ -415,6 +415,9 @@ def test_refuses_orders_of_another_kind_before_any_work(
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_refuses_features_of_another_width(cls: type[Block]) -> None:
+@pytest.mark.parametrize("order", ["random", "hilbert"])
+def test_refuses_other_input(cls: type[Block], order: str) -> None:
     with pytest.raises(ValueError, match="takes 8 channels, got 4"):
-        make(cls)(make_voxels(RAGGED))
+        make(cls)(make_voxels(RAGGED), order)
+    with pytest.raises(TypeError, match=r"geometry .* got Tensor"):
+        make(cls)(scene().feats, order)

@@ -151,8 +151,14 @@ def resolve_order(
         order: a curve by member or name, or a permutation of the rows of `x`.
 
     Raises:
+        TypeError: `x` is no geometry.
         ValueError: there is no such order, or a permutation does not have N rows.
     """
+    if not isinstance(x, Geometry):
+        raise TypeError(
+            f"rows are ordered in a geometry (Points or Voxels), got {type(x).__name__}; give the "
+            "rows coordinates first"
+        )
     if not isinstance(order, Serialization):
         order = PointOrdering.parse(order)
         is_random = order is PointOrdering.RANDOM

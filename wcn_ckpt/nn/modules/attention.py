@@ -19,7 +19,7 @@ from wcn_ckpt.nn.functional.grouped_attention import (
 from wcn_ckpt.nn.functional.voxel_rope import voxel_rope
 from wcn_ckpt.nn.modules.base import G, SpatialModule
 from wcn_ckpt.nn.modules.batched_linear import BatchedLinear
-from wcn_ckpt.nn.modules.checks import check_positive, check_probability, check_ratio
+from wcn_ckpt.nn.modules.checks import check_number, check_positive, check_probability, check_ratio
 
 __all__ = ["BatchedLinear", "GroupedAttention", "PatchAttention", "resolved_order"]
 
@@ -66,7 +66,12 @@ class GroupedAttention(SpatialModule):
         check_positive(dim, "dim")
         check_positive(num_heads, "num_heads")
         if dim % num_heads:
-            raise ValueError(f"dim={dim} must be divisible by num_heads={num_heads}")
+            raise ValueError(
+                f"dim={dim} must be divisible by num_heads={num_heads}; heads share the channels "
+                "evenly"
+            )
+        if qk_scale is not None:
+            check_number(qk_scale, "qk_scale")
         self.dim = dim
         self.num_heads = num_heads
         self.scale = qk_scale or (dim // num_heads) ** -0.5
@@ -133,6 +138,8 @@ class GroupedAttention(SpatialModule):
             raise ValueError(
                 f"{type(self).__name__} takes {self.dim} channels, got {x.num_channels}"
             )
+        if not x.dtype.is_floating_point:
+            raise TypeError(f"features must be floating point, got {x.dtype}; cast them first")
 
 
 class PatchAttention(GroupedAttention):

@@ -7,7 +7,7 @@ from numbers import Real
 
 from wcn_ckpt.nn.modules.sparse_conv import check_positive
 
-__all__ = ["check_positive", "check_probability", "check_ratio"]
+__all__ = ["check_number", "check_positive", "check_probability", "check_ratio"]
 
 
 def check_probability(value: float, name: str) -> float:
@@ -17,7 +17,7 @@ def check_probability(value: float, name: str) -> float:
         TypeError: it is no number.
         ValueError: it is not between 0 and 1.
     """
-    _check_number(value, name)
+    check_number(value, name)
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must be a probability between 0 and 1, got {value!r}")
     return float(value)
@@ -30,12 +30,17 @@ def check_ratio(value: float, name: str) -> float:
         TypeError: it is no number.
         ValueError: it is not positive and finite.
     """
-    _check_number(value, name)
+    check_number(value, name)
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"{name} must be positive and finite, got {value!r}")
     return float(value)
 
 
-def _check_number(value: float, name: str) -> None:
+def check_number(value: float, name: str) -> None:
+    """Check that a value is a number.
+
+    Raises:
+        TypeError: it is not.
+    """
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number, got {value!r}")
