@@ -8,7 +8,7 @@ import torch
 from tests.geometry.clouds import make_points, make_voxels
 from wcn_ckpt.geometry import POINT_ORDERING, WARPCONVNET_ORDERS, PointOrdering, Serialization
 from wcn_ckpt.geometry.origins import Origin, from_origin
-from wcn_ckpt.geometry.serialization import resolve_order, serialize, serialized
+from wcn_ckpt.geometry.serialization import resolve_order, serialize
 from wcn_ckpt.geometry.space_filling import hilbert_codes, morton_codes
 
 CURVES = [order for order in PointOrdering if order is not PointOrdering.RANDOM]
@@ -80,16 +80,6 @@ def test_points_are_put_into_cells_of_unit_length() -> None:
     clouds = moved.coords[:, 0].long()
     cells = from_origin(moved.coordinate_tensor, clouds, points.batch_size).floor().long()
     assert torch.equal(order.permutation, serialize(cells, points.offsets, "hilbert").permutation)
-
-
-def test_a_curve_is_walked_once_and_then_remembered() -> None:
-    coords = make_voxels().batched_coordinates
-
-    first = serialized(coords, PointOrdering.HILBERT)
-
-    assert serialized(coords, PointOrdering.HILBERT) is first
-    assert serialized(coords, PointOrdering.HILBERT, "batch") is not first
-    assert serialized(coords, first) is first
 
 
 def test_resolving_draws_what_is_random_and_nothing_else() -> None:

@@ -29,38 +29,45 @@ def check_origin(origin: Origin) -> Origin:
     return origin
 
 
-def from_origin(
+def least_corners(
     coordinates: Tensor, clouds: Tensor, batch_size: int, origin: Origin = "cloud"
 ) -> Tensor:
-    """Return non-negative coordinates relative to the least corner of each cloud or of the batch.
+    """Return where the coordinates of each cloud begin.
 
     Args:
         coordinates: (N, 3) integers, or finite floating point numbers.
         clouds: (N,) int64 cloud of each row.
-        batch_size: number of clouds.
+        batch_size: number of clouds B.
         origin: whose corner.
 
     Returns:
-        (N, 3) int64 for integers, and the dtype of the coordinates for others.
+        (B, 3), int64 for integers, and the dtype of the coordinates for others; zero for a cloud
+        without rows.
 
     Raises:
         ValueError: there is no such origin.
     """
     check_origin(origin)
     wide = coordinates if coordinates.is_floating_point() else coordinates.to(torch.int64)
-    if len(wide) == 0:
-        return wide
-    if origin == "batch":
-        return wide - wide.amin(dim=0)
     corners = wide.new_zeros(batch_size, wide.shape[1])
+    if origin == "batch" and len(wide):
+        return corners + wide.amin(dim=0)
     index = clouds.unsqueeze(1).expand_as(wide)
-    corners.scatter_reduce_(0, index, wide, "amin", include_self=False)
-    return wide - corners[clouds]
+    return corners.scatter_reduce_(0, index, wide, "amin", include_self=False)
+
+
+def from_origin(
+    coordinates: Tensor, clouds: Tensor, batch_size: int, origin: Origin = "cloud"
+) -> Tensor:
+    """Return non-negative (N, 3) coordinates relative to those of `least_corners`."""
+    return coordinates - least_corners(coordinates, clouds, batch_size, origin)[clouds]
 
 
 def relative_coordinates(coords: BatchedCoordinates, origin: Origin = "cloud") -> Tensor:
-    """Return `from_origin` of a batch's coordinates; cached on them."""
-    return coords.cache.get(
-        ("from_origin", check_origin(origin)),
-        lambda: from_origin(coords.tensor, coords.batch_indices, coords.batch_size, origin),
+    """Return `from_origin` of a batch's coordinates, whose corners are cached on them."""
+    clouds = coords.batch_indices
+    corners = coords.cache.get(
+        ("corners", check_origin(origin)),
+        lambda: least_corners(coords.tensor, clouds, coords.batch_size, origin),
     )
+    return coords.tensor - corners[clouds]

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from wcn_ckpt.geometry.base import Geometry
-from wcn_ckpt.geometry.coordinates import BatchedCoordinates
 from wcn_ckpt.geometry.offsets import batch_indices
 from wcn_ckpt.geometry.origins import Origin, check_origin, from_origin
 from wcn_ckpt.geometry.space_filling import hilbert_codes, morton_codes
@@ -83,15 +82,18 @@ WARPCONVNET_ORDERS = tuple(PointOrdering)[:7]
 
 @dataclass(frozen=True, eq=False)
 class Serialization:
-    """A permutation of the rows of a batch, in which clouds keep their row ranges, and its inverse.
+    """A permutation of the rows of a batch, in which clouds keep their row ranges.
 
     Attributes:
         permutation: (N,) int64; `rows[permutation]` puts rows in order.
-        inverse: (N,) int64; `ordered[inverse]` puts them back.
     """
 
     permutation: Tensor
-    inverse: Tensor
+
+    @property
+    def inverse(self) -> Tensor:
+        """(N,) int64; `ordered[inverse]` puts rows back."""
+        return self.permutation.argsort()
 
 
 def serialize(
@@ -117,25 +119,7 @@ def serialize(
         clouds = batch_indices(offsets, cells.device)
         codes = order.codes(from_origin(cells, clouds, len(offsets) - 1, origin).to(torch.int64))
         along = codes.argsort(stable=True)
-        permutation = along[clouds[along].argsort(stable=True)]
-        return Serialization(permutation, permutation.argsort())
-
-
-def serialized(
-    coords: BatchedCoordinates, order: PointOrdering | Serialization, origin: Origin = "cloud"
-) -> Serialization:
-    """Return the order of a batch's coordinates along a curve; cached on them.
-
-    A `Serialization` is returned as it is, and a random one is drawn each time.
-    """
-    if isinstance(order, Serialization):
-        return order
-    if order is PointOrdering.RANDOM:
-        return serialize(coords.tensor, coords.offsets, order)
-    return coords.cache.get(
-        ("serialized", order, origin),
-        lambda: serialize(coords.tensor, coords.offsets, order, origin),
-    )
+        return Serialization(along[clouds[along].argsort(stable=True)])
 
 
 def resolve_order(
@@ -162,7 +146,7 @@ def resolve_order(
     if not isinstance(order, Serialization):
         order = PointOrdering.parse(order)
         is_random = order is PointOrdering.RANDOM
-        return serialized(x.batched_coordinates, order) if is_random else order
+        return serialize(x.coordinate_tensor, x.offsets, order) if is_random else order
     if len(order.permutation) != len(x):
         raise ValueError(
             f"the order is a permutation of {len(order.permutation)} rows, but the geometry has "

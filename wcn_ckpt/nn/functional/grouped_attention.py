@@ -42,16 +42,19 @@ class RowGroups:
     """Which rows of a batch belong together, and where they go when they are padded.
 
     Attributes:
-        rows: (N,) int64 the rows, group after group.
-        lengths: (P,) int64 rows of each group, on the CPU.
         slots: (N,) int64 slot of each row, the slots of all buckets numbered through.
         buckets: the buckets, in the order of their slots.
+        lengths: (P,) int64 rows of each group in that order, on the CPU.
     """
 
-    rows: Tensor
-    lengths: Tensor
     slots: Tensor
     buckets: tuple[Bucket, ...]
+    lengths: Tensor
+
+    @property
+    def rows(self) -> Tensor:
+        """(N,) int64 the rows, group after group, in the order of `lengths`."""
+        return self.slots.argsort()
 
     @property
     def num_slots(self) -> int:
@@ -85,7 +88,7 @@ def group_rows(lengths: Tensor, rows: Tensor) -> RowGroups:
         rows: (N,) int64 the rows, group after group.
     """
     if len(rows) == 0:
-        return RowGroups(rows, lengths, rows, ())
+        return RowGroups(rows, (), lengths)
     widths = _bucket_widths(lengths)
     kinds = 2 * widths + (lengths == widths)
     order = kinds.argsort(stable=True)
@@ -106,7 +109,7 @@ def group_rows(lengths: Tensor, rows: Tensor) -> RowGroups:
             width, is_full = divmod(kind, 2)
             mask = None if is_full else _key_mask(lengths[members], width, rows.device)
             buckets.append(Bucket(len(members), width, mask))
-    return RowGroups(rows, lengths, slots, tuple(buckets))
+    return RowGroups(slots, tuple(buckets), lengths[order])
 
 
 def grouped_attention(

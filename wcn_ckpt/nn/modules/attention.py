@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wcn_ckpt.geometry import Geometry, PointOrdering, Serialization
+from wcn_ckpt.geometry import Geometry, PointOrdering, Serialization, serialize
 from wcn_ckpt.geometry.origins import Origin, check_origin, relative_coordinates
-from wcn_ckpt.geometry.serialization import resolve_order, serialized
+from wcn_ckpt.geometry.serialization import resolve_order
 from wcn_ckpt.nn.functional.grouped_attention import (
     RowGroups,
     group_rows,
@@ -225,16 +225,17 @@ class PatchAttention(GroupedAttention):
         """
         self._check_input(x)
         chosen = self.resolve(x, order)
-        coords = x.batched_coordinates
-
-        def build() -> RowGroups:
-            rows = serialized(coords, chosen, self.origin).permutation
-            return group_rows(patch_lengths(coords.offsets, self.patch_size), rows)
-
         if isinstance(chosen, Serialization):
-            return self._attend_inside(x, build())
-        key = ("patches", chosen, self.origin, self.patch_size)
-        return self._attend_inside(x, coords.cache.get(key, build))
+            return self._attend_inside(x, self._patches(x, chosen))
+        groups = x.batched_coordinates.cache.get(
+            ("patches", chosen, self.origin, self.patch_size), lambda: self._patches(x, chosen)
+        )
+        return self._attend_inside(x, groups)
+
+    def _patches(self, x: Geometry, order: PointOrdering | Serialization) -> RowGroups:
+        if not isinstance(order, Serialization):
+            order = serialize(x.coordinate_tensor, x.offsets, order, self.origin)
+        return group_rows(patch_lengths(x.offsets, self.patch_size), order.permutation)
 
 
 def resolved_order(attention: nn.Module, x: Geometry, order: Any) -> Any:
