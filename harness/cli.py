@@ -5,13 +5,24 @@ Nothing here, and nothing it imports, imports ``torch``: that happens on the ran
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
+
+from harness.arms import ARMS
+from matrix.axes import AXES
+from matrix.subjects import SUBJECTS
+from matrix.suites import SUITES
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
 
 app = typer.Typer(
     help="Runs checkpointed training steps against ordinary ones on local ranks, and judges them.",
@@ -24,21 +35,27 @@ app = typer.Typer(
 INTERRUPTED = 130
 """Exit status of a run that was interrupted."""
 
-_Suite = Annotated[str, typer.Option("--suite", help="How much is run: smoke or card.")]
+
+def _names(things: Sequence[_Named]) -> str:
+    return ", ".join(thing.name for thing in things)
+
+
+_Suite = Annotated[str, typer.Option("--suite", help=f"How much is run: {_names(SUITES)}.")]
 _Subjects = Annotated[
     list[str] | None,
-    typer.Option("--subject", help="Only this subject; may be given several times."),
+    typer.Option("--subject", help=f"Only this one of: {_names(SUBJECTS)}; repeatable."),
 ]
 _AxisValues = Annotated[
     list[str] | None,
     typer.Option(
         "--axis",
         metavar="NAME=V1,V2",
-        help="Narrow an axis to these values; may be given several times.",
+        help=f"Narrow an axis to these values; repeatable. Axes: {_names(AXES)}.",
     ),
 ]
 _ArmName = Annotated[
-    str, typer.Option("--arm", help="The arm that is judged, by name or as 'file.py:install'.")
+    str,
+    typer.Option("--arm", help=f"The arm that is judged: {_names(ARMS)}, or 'file.py:install'."),
 ]
 _Ranks = Annotated[int, typer.Option("--ranks", min=1, help="Number of local ranks.")]
 _Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the run.")]

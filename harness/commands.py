@@ -128,12 +128,12 @@ def run_suite(request: RunRequest, selection: Selection, console: Console | None
         rows = list(store.rows)
         done = {row.case for row in rows}
         pending = [case for case in selection.cases if case.id not in done]
-        console.print(
-            f"{len(pending)} cases on {request.ranks} ranks, arm {request.arm}"
-            + (f" ({len(done)} done before)" if done else ""),
-        )
         interrupted = False
         try:
+            console.print(
+                f"{len(pending)} cases on {request.ranks} ranks, arm {request.arm}"
+                + (f" ({len(done)} done before)" if done else ""),
+            )
             for row in _rows(pending, request, options, console):
                 store.append(row)
                 rows.append(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -58,9 +59,8 @@ class Row:
     @property
     def replay_command(self) -> str:
         """The command that runs this case again."""
-        return (
-            f"ckpt-lab replay {self.case} --arm {self.arm} --seed {self.seed} --ranks {self.ranks}"
-        )
+        arm = shlex.quote(self.arm)
+        return f"ckpt-lab replay {self.case} --arm {arm} --seed {self.seed} --ranks {self.ranks}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as it stands in the results file."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import pickle
 import random
 import sys
 import time
@@ -16,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+_ALL_BITS = (1 << 64) - 1
 
 Observations = dict[str, dict[str, Any]]
 """Group (``outputs``, ``buffers``, ...) -> name -> tensor, number, text or None."""
@@ -102,16 +102,18 @@ def gradients_of(module: nn.Module) -> dict[str, Tensor | None]:
 def random_states() -> Mapping[str, str]:
     """Digest the state of torch's, Python's and NumPy's global generators.
 
-    NumPy's is left out where nothing has imported NumPy.
+    NumPy's is left out where nothing has imported NumPy. Digests can be compared within one
+    process only.
     """
     states = {
-        "torch": torch.get_rng_state().numpy().tobytes(),
-        "python": pickle.dumps(random.getstate()),
+        "torch": hash(torch.get_rng_state().numpy().tobytes()),
+        "python": hash(random.getstate()),
     }
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        states["numpy"] = pickle.dumps(numpy.random.get_state())
-    return {name: hashlib.sha256(state).hexdigest() for name, state in states.items()}
+        name, keys, *rest = numpy.random.get_state()
+        states["numpy"] = hash((name, keys.tobytes(), *rest))
+    return {name: f"{state & _ALL_BITS:016x}" for name, state in states.items()}
 
 
 def _counted(call: Callable[..., Any], name: str, calls: Counter[str]) -> Callable[..., Any]:

@@ -1,8 +1,8 @@
 """What there is to try: axes, subjects, constraints, training-step programs and covering suites.
 
-Everything here is data and small functions over data. Nothing in this package starts a process,
-runs a model or imports ``torch`` when it is imported: functions that act on modules are referred
-to by importable name (``"module:function"``) and are loaded where the case runs.
+Everything here is data and small functions over data; nothing starts a process or runs a model.
+Importing this package does not import ``torch``: functions that act on modules or make inputs are
+referred to by importable name (``"module:function"``) and are loaded where the case runs.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def load_scan(path: str | Path) -> Points:
         raise
     except Exception as error:
         # Readers raise whatever their parsing meets: struct, decoding, validation errors.
-        raise ValueError(f"cannot read {path}: {error}") from error
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"cannot read {path}: {reason}") from error
     return _points(path, columns)
 
 
@@ -159,11 +160,14 @@ def _read_ply(path: Path) -> Columns:
 def _read_pcd(path: Path) -> Columns:
     pypcd4 = import_extra("pypcd4", "reading .pcd")
     cloud = pypcd4.PointCloud.from_path(path)
-    if len(cloud.pc_data) != cloud.metadata.points:
+    # The reader returns one ASCII point as a scalar.
+    points = cloud.pc_data.reshape(-1)
+    if len(points) != cloud.metadata.points:
         raise ValueError(
-            f"its header announces {cloud.metadata.points} points, it has {len(cloud.pc_data)}"
+            f"its header announces {cloud.metadata.points} points, it has {len(points)}"
         )
-    return _columns_of(cloud.pc_data)
+    # Padding, a field called "_" in the file, comes under a name that is no word.
+    return {name: column for name, column in _columns_of(points).items() if name[0].isalpha()}
 
 
 def _columns_of(array: Any) -> Columns:

@@ -22,6 +22,8 @@ from types import TracebackType
 from typing import Any, Literal, cast
 
 STACKS_SIGNAL = signal.SIGUSR1
+"""Makes a rank write the stacks of all its threads to its stacks file."""
+
 _STACKS_SECONDS = 1.0
 _STOP_SECONDS = 5.0
 _LOG_LINES = 20
@@ -79,6 +81,7 @@ class RankPool:
         self._ready = False
         self._generation = 0
         self._starts = 0
+        self._closed = False
         self._start()
 
     def __enter__(self) -> RankPool:
@@ -115,7 +118,10 @@ class RankPool:
 
         Raises:
             RankStartError: If the ranks cannot be started.
+            RuntimeError: If the pool is closed.
         """
+        if self._closed:
+            raise RuntimeError("the pool is closed; make a new one")
         if not self._send_all(("run", (task, payload))):
             self._replace()
             if not self._send_all(("run", (task, payload))):
@@ -129,6 +135,7 @@ class RankPool:
 
     def close(self) -> None:
         """Stop the ranks: politely first, then by force. Idempotent."""
+        self._closed = True
         for rank in self._ranks:
             with contextlib.suppress(OSError):
                 rank.connection.send(("stop", None))
@@ -146,7 +153,12 @@ class RankPool:
         self._rank_folder = folder
         self._ready = False
         self._generation = 0
-        self._ranks = [self._start_rank(rank, folder) for rank in range(self.size)]
+        try:
+            for rank in range(self.size):
+                self._ranks.append(self._start_rank(rank, folder))
+        except BaseException:
+            self._kill()
+            raise
 
     def _start_rank(self, rank: int, folder: Path) -> _Rank:
         ours, theirs = socket.socketpair()
@@ -182,6 +194,8 @@ class RankPool:
         self._ready = True
 
     def _send_all(self, message: tuple[str, Any]) -> bool:
+        if not self._ranks:
+            self._start()
         if not self._ready:
             self._wait_ready()
         try:
@@ -270,7 +284,9 @@ class RankPool:
 
     def _kill(self) -> None:
         for rank in self._ranks:
-            rank.process.kill()
+            if rank.process.poll() is None:
+                # Each rank leads a process group: what it started ends with it.
+                os.killpg(rank.process.pid, signal.SIGKILL)
             rank.process.wait()
             rank.connection.close()
         self._ranks = []

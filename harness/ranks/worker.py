@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import os
-import signal
 import sys
 import threading
 import time
@@ -22,9 +21,7 @@ import torch
 
 from harness.importing import load
 from harness.ranks.context import RankContext
-
-STACKS_SIGNAL = signal.SIGUSR1
-"""Sent by the pool: write the stacks of all threads to the rank's stacks file."""
+from harness.ranks.pool import STACKS_SIGNAL
 
 _PARENT_POLL_SECONDS = 0.5
 
@@ -34,7 +31,7 @@ def main() -> None:
     arguments = _parse_arguments()
     _exit_with_parent(arguments.parent)
     folder = Path(arguments.folder)
-    stacks = open(folder / f"stacks-{arguments.rank}", "w")  # noqa: SIM115 - open until the end
+    stacks = open(folder / f"stacks-{arguments.rank}", "w")
     faulthandler.enable()
     faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True)
     torch.set_num_threads(1)

@@ -12,6 +12,7 @@ from harness.report.tally import summary_line, tabulate
 from harness.row import Row
 
 SUMMARY_FILE = "summary.md"
+_MOST_DETAILED = 50
 
 _TEMPLATE = """\
 # ckpt-lab: {{ headline }}
@@ -42,6 +43,12 @@ _TEMPLATE = """\
 | {{ finding.cause | cell }} | {{ finding.remedy | cell }} |
 {% endfor %}
 {%- endfor %}
+{%- if rest %}
+### {{ rest | length }} more cases
+{% for row in rest %}
+- {{ row.outcome }}: `{{ row.case }}`
+{%- endfor %}
+{% endif %}
 {%- endif %}
 """
 
@@ -60,11 +67,13 @@ def write_summary(folder: Path, rows: Sequence[Row], facts: Mapping[str, Any]) -
     environment = Environment(undefined=StrictUndefined, autoescape=False)
     environment.filters["cell"] = _cell
     environment.filters["number"] = _number
+    failing = [row for row in rows if not row.passed]
     text = environment.from_string(_TEMPLATE).render(
         headline=summary_line(rows),
         facts=facts,
         table=tabulate(rows),
-        failing=[row for row in rows if not row.passed],
+        failing=failing[:_MOST_DETAILED],
+        rest=failing[_MOST_DETAILED:],
     )
     path = folder / SUMMARY_FILE
     path.write_text(text, encoding="utf-8")

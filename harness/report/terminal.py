@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from harness.findings import Finding, Scalar
 from harness.report.tally import summary_line, tabulate
@@ -31,7 +31,7 @@ _MOST_CAUSES = 3
 def make_console() -> Console:
     """Return the console of the command line: text is never cut or wrapped by the lab itself."""
     width = None if sys.stdout.isatty() else _PLAIN_WIDTH
-    return Console(highlight=False, soft_wrap=True, width=width)
+    return Console(highlight=False, markup=False, soft_wrap=True, width=width)
 
 
 def show_progress(rows: Iterable[Row], total: int, console: Console) -> Iterator[Row]:
@@ -76,10 +76,8 @@ def show_result(rows: Sequence[Row], console: Console) -> None:
     for heading in ("cases", *table.subjects):
         grid.add_column(heading, overflow="fold")
     for label, cells in table.lines:
-        texts = [
-            f"[red]{cell.text}[/red]" if cell.passed < cell.total else cell.text for cell in cells
-        ]
-        grid.add_row(escape(label), *texts)
+        texts = [Text(cell.text, style="red" if cell.passed < cell.total else "") for cell in cells]
+        grid.add_row(label, *texts)
     console.print(grid, crop=False)
     failing = [row for row in rows if not row.passed]
     for row in failing[:_MOST_CASES]:
@@ -98,18 +96,18 @@ def show_findings(row: Row, console: Console, *, everything: bool = False) -> No
         console: Where to print.
         everything: Print all findings, with tracebacks and stacks, not one for each cause.
     """
-    color = "green" if row.passed else "bold red"
-    console.print(f"[{color}]{row.outcome}[/{color}] {escape(row.case)}")
+    outcome = (row.outcome, "green" if row.passed else "bold red")
+    console.print(Text.assemble(outcome, " ", row.case))
     shown = list(row.findings)
     if not everything:
         shown = list({finding.cause: finding for finding in reversed(shown)}.values())[::-1]
         shown = shown[:_MOST_CAUSES]
     for finding in shown:
-        console.print(escape(finding_text(finding, everything=everything)))
+        console.print(finding_text(finding, everything=everything))
     if len(row.findings) > len(shown):
         console.print(f"  ... and {len(row.findings) - len(shown)} more findings")
     if not row.passed:
-        console.print(f"  replay: {escape(row.replay_command)}")
+        console.print(f"  replay: {row.replay_command}")
 
 
 def finding_text(finding: Finding, *, everything: bool = False) -> str:

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ CELLS = torch.tensor([[0, 0, 0], [1, 0, 2], [-1, 3, 0]], dtype=torch.int32)
 ROWS = torch.arange(6.0).reshape(3, 2)
 NUMBERS: Any = [ROWS.tolist()]
 HALF: Any = 1.5
+LETTERS: Any = "03"
 
 
 def test_lists_become_concatenated_rows_with_offsets() -> None:
@@ -96,6 +98,7 @@ def test_nothing_at_all_is_a_geometry(cls: type[Geometry]) -> None:
 
     assert len(empty) == 0
     assert empty.batch_size == 0
+    assert empty.replace_features(torch.zeros(0, 4)).num_channels == 4
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
@@ -117,6 +120,24 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "offsets that end elsewhere": (lambda: Points(XYZ, ROWS, [0, 4]), ValueError, "3.*3.*4"),
     "float offsets": (lambda: Points(XYZ, ROWS, torch.tensor([0.0, 3.0])), TypeError, "float32"),
+    "no offset": (lambda: Points(XYZ, ROWS, []), ValueError, r"shape \(0,\)"),
+    "letters as offsets": (lambda: Points(XYZ, ROWS, LETTERS), TypeError, "'03'"),
+    "offsets beside wrapped parts": (
+        lambda: Points(RealCoords([XYZ]), CatFeatures([ROWS]), [0, 1, 3]),
+        ValueError,
+        r"\[0, 3\] of their own, got offsets=\[0, 1, 3\]",
+    ),
+    "scalar features": (lambda: Points([XYZ], [ROWS[0, 0]]), ValueError, "features of cloud 0"),
+    "scalar coordinates": (
+        lambda: Points(XYZ[1, 1], ROWS, [0, 3]),
+        ValueError,
+        "coordinates .* scalar tensor 0.5",
+    ),
+    "letters as features": (
+        lambda: RealCoords(LETTERS),
+        TypeError,
+        "a list with one tensor per cloud, got str",
+    ),
     "one offset": (lambda: Points(XYZ, ROWS, torch.tensor([0])), ValueError, "shape"),
     "offsets in two dimensions": (
         lambda: Points(XYZ, ROWS, torch.tensor([[0, 3]])),
@@ -264,6 +285,18 @@ class TestFromFeatsCoords:
             Voxels.from_feats_coords(ROWS, CELLS)
         with pytest.raises(TypeError, match="float32"):
             Voxels.from_feats_coords(ROWS, torch.zeros(3, 4))
+        with pytest.raises(TypeError, match="feats must be a tensor, got list"):
+            Voxels.from_feats_coords(NUMBERS, CELLS)
+
+    @pytest.mark.parametrize(
+        ("batch_size", "error", "message"),
+        [(0, ValueError, "at least 1, got 0"), (LETTERS, TypeError, "integer, got '03'")],
+    )
+    def test_refuses_batch_sizes(
+        self, batch_size: int, error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=f"batch_size must be .*{message}"):
+            Voxels.from_feats_coords(ROWS[:0], CELLS.new_zeros(0, 4), batch_size=batch_size)
 
 
 class TestAutocast:
@@ -332,6 +365,13 @@ class TestArithmetic:
         assert torch.equal((2 - points).feats, 2 - points.feats)
         assert torch.equal((2 * points).feats, 2 * points.feats)
         assert torch.equal((2 / points).feats, 2 / points.feats)
+
+    def test_numbers_may_be_numpy_scalars(self) -> None:
+        points = make_points()
+
+        assert torch.equal((points * np.float32(0.5)).feats, points.feats * 0.5)
+        assert torch.equal((np.float32(0.5) - points).feats, 0.5 - points.feats)
+        assert torch.equal((np.int64(2) * points).feats, 2 * points.feats)
 
     def test_the_left_operand_gives_coordinates_and_attributes(self) -> None:
         left, right = make_points(seed=1, voxel_size=1.0), make_points(seed=2, voxel_size=2.0)
@@ -410,6 +450,16 @@ class TestReplace:
         with pytest.raises(ValueError, match="54 rows.*55"):
             make_voxels().replace_features(torch.zeros(54, 2))
 
+    @pytest.mark.parametrize("features", [None, LETTERS, NUMBERS])
+    def test_refuses_features_that_are_no_tensor(self, features: Any) -> None:
+        with pytest.raises(TypeError, match="features must be a tensor"):
+            make_voxels().replace_features(features)
+
+    def test_refuses_features_elsewhere(self) -> None:
+        voxels = make_voxels()
+        with pytest.raises(ValueError, match="on cpu and features on meta"):
+            voxels.replace_features(voxels.feats.to("meta"))
+
 
 class TestMoves:
     """Devices, dtypes, copies and single clouds."""
@@ -443,6 +493,7 @@ class TestMoves:
         assert voxels[2].batch_size == 1
         assert voxels[2].tensor_stride == (2, 2, 2)
         assert voxels[2].voxel_size == 1.0
+        assert len(voxels[np.int64(2)]) == 2
         with pytest.raises(IndexError, match="cloud 3 of a batch of 3"):
             voxels[3]
         with pytest.raises(TypeError, match="number of a cloud"):

@@ -34,6 +34,19 @@ def test_clouds_join_and_come_apart() -> None:
         assert torch.equal(cloud.feats, original.feats)
 
 
+def test_an_unknown_stride_is_read_as_1() -> None:
+    voxels = make_voxels((3,))
+
+    joined = sparse_cat(part for part in (voxels, voxels.replace(tensor_stride=1)))
+
+    assert joined.offsets.tolist() == [0, 3, 6]
+
+
+def test_refuses_to_take_apart_what_is_no_geometry() -> None:
+    with pytest.raises(TypeError, match="no geometry but str"):
+        sparse_unbind("clouds")  # type: ignore[type-var]  # that is what is tested
+
+
 def test_refuses_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match=r"geometry 1 has offsets \[0, 2\]"):
         cat(make_points((3,)), make_points((2,)))

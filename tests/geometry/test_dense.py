@@ -97,6 +97,40 @@ def test_refuses_boxes(options: dict[str, Any], message: str) -> None:
         make_voxels().to_dense(**options)
 
 
+def test_refuses_boxes_of_another_kind() -> None:
+    odd: list[Any] = [3, "abc", (1.5, 2, 2)]
+    for shape in odd:
+        with pytest.raises(TypeError, match="spatial_shape must be three integers"):
+            make_voxels().to_dense(spatial_shape=shape)
+    for channel_dim in (5, -6):
+        with pytest.raises(ValueError, match=f"channel_dim .* got {channel_dim}"):
+            make_voxels().to_dense(channel_dim=channel_dim)
+        with pytest.raises(ValueError, match=f"channel_dim .* got {channel_dim}"):
+            Voxels.from_dense(torch.ones(1, 1, 2, 2, 2), channel_dim=channel_dim)
+    with pytest.raises(TypeError, match="got list"):
+        Voxels.from_dense([[1.0]])  # type: ignore[arg-type]  # that is what is tested
+
+
+def test_a_box_may_come_as_tensors() -> None:
+    voxels = make_voxels()
+    corner = voxels.coordinates.amin(0)
+
+    assert torch.equal(
+        voxels.to_dense(min_coords=corner, max_coords=voxels.coordinates.amax(0)),  # type: ignore[arg-type]  # duck typing
+        voxels.to_dense(),
+    )
+
+
+def test_booleans_become_voxels_too() -> None:
+    grid = torch.zeros(1, 1, 2, 2, 2, dtype=torch.bool)
+    grid[0, 0, 1, 0, 1] = True
+
+    voxels = Voxels.from_dense(grid)
+
+    assert voxels.coordinates.tolist() == [[1, 0, 1]]
+    assert voxels.dtype == torch.bool
+
+
 def test_refuses_repeated_voxels_and_other_shapes() -> None:
     cells = torch.zeros(2, 3, dtype=torch.int32)
 

@@ -83,6 +83,12 @@ def test_a_generator_makes_draws_repeatable() -> None:
     assert torch.equal(*draws)
 
 
+@pytest.mark.parametrize("reduction", ["var", "std"])
+def test_refuses_the_spread_of_booleans(reduction: Reduction) -> None:
+    with pytest.raises(TypeError, match=f"booleans have no '{reduction}'"):
+        segment_reduce(torch.zeros(5, 1, dtype=torch.bool), SEGMENTS, 3, reduction)
+
+
 def test_refuses_other_names() -> None:
     with pytest.raises(ValueError, match="'median'"):
         segment_reduce(torch.zeros(5, 1), SEGMENTS, 3, "median")  # type: ignore[arg-type]  # tested

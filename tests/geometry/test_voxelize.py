@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -183,11 +185,26 @@ def test_refuses_voxel_sizes(voxel_size: float) -> None:
         make_points().to_voxels(voxel_size)
 
 
+def test_a_voxel_size_may_be_a_numpy_scalar() -> None:
+    points = make_points()
+
+    voxels = points.to_voxels(np.float32(0.5))
+
+    assert torch.equal(voxels.coords, points.to_voxels(0.5).coords)
+    assert torch.equal(voxels.to_point().coords, points.to_voxels(0.5).to_point().coords)
+
+
 def test_refuses_what_has_no_meaning() -> None:
     points = make_points()
 
     with pytest.raises(TypeError, match="'1'"):
         points.to_voxels("1")  # type: ignore[arg-type]  # that is what is tested
+    with pytest.raises(TypeError, match="True"):
+        points.to_voxels(True)
+    other: list[Any] = [points.to_voxels(1.0), "points"]
+    for thing in other:
+        with pytest.raises(TypeError, match=f"only Points .* got {type(thing).__name__}"):
+            points_to_voxels(thing, 1.0)
     with pytest.raises(ValueError, match="'median'"):
         points.to_voxels(1.0, "median")  # type: ignore[arg-type]  # that is what is tested
     with pytest.raises(ValueError, match="'hash'"):

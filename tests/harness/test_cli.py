@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -114,14 +115,22 @@ def test_an_interrupted_run_ends_with_130_and_leaves_no_rank(tmp_path: Path) -> 
     with process:
         assert process.stdout is not None
         assert "on 2 ranks" in process.stdout.readline()
-        ranks = _children(process.pid)
+        while len(ranks := _children(process.pid)) < 2:
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
 
     assert process.returncode == 130
     assert "continue with --resume" in rest
     assert rest.splitlines()[-1] == f"report: {tmp_path}/out/summary.md"
-    assert not [rank for rank in ranks if Path(f"/proc/{rank}").exists()]
+    deadline = time.monotonic() + 15.0
+    while any(map(_exists, ranks)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(_exists, ranks))
+
+
+def _exists(process: str) -> bool:
+    return Path(f"/proc/{process}").exists()
 
 
 def _children(process: int) -> list[str]:

@@ -59,7 +59,7 @@ ROWS = [
 
 
 def plain_console() -> Console:
-    return Console(file=io.StringIO(), width=200, highlight=False, soft_wrap=True)
+    return Console(file=io.StringIO(), width=200, highlight=False, markup=False, soft_wrap=True)
 
 
 def printed(console: Console) -> str:
@@ -159,3 +159,13 @@ def test_junit_has_one_case_per_row_and_survives_odd_characters(tmp_path: Path) 
     assert failed[0].tag == "failure" and failed[0].attrib["type"] == "differs"
     assert raised[0].tag == "error" and "Traceback" in (raised[0].text or "")
     assert "replay: ckpt-lab replay other" in (raised[0].text or "")
+
+
+def test_a_summary_of_many_failing_cases_lists_the_last_ones_only(tmp_path: Path) -> None:
+    rows = [row(f"basic,number={number}", "differs", DOUBLE) for number in range(60)]
+
+    text = write_summary(tmp_path, rows, {}).read_text()
+
+    assert text.count("| rank | point |") == 50
+    assert "### 10 more cases\n" in text
+    assert "- differs: `basic,number=59`" in text

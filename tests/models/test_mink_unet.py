@@ -86,7 +86,8 @@ def test_output_is_on_the_voxels_of_the_input() -> None:
 
     out = tiny()(voxels)
 
-    assert out.batched_coordinates is voxels.batched_coordinates
+    assert out.coordinates is voxels.coordinates
+    assert out.tensor_stride == (1, 1, 1)
     assert out.feats.shape == (240, 5)
     assert out.offsets.tolist() == [0, 150, 150, 240, 240]
 
@@ -206,7 +207,9 @@ def test_one_voxel_at_the_coarsest_level_is_refused_in_training() -> None:
         ({"planes": (8,) * 7}, ValueError, "planes needs one entry for each of the 8"),
         ({"layers": (1,) * 9}, ValueError, "layers needs one entry for each of the 8"),
         ({"planes": (8,) * 7 + (0,)}, ValueError, "every entry of planes.*0"),
-        ({"layers": (1,) * 7 + (0,)}, ValueError, "every entry of layers.*0"),
+        ({"layers": (1,) * 7 + (-1,)}, ValueError, "every entry of layers.*at least 0, got -1"),
+        ({"layers": 1}, TypeError, "layers must be a sequence of 8 integers, got 1"),
+        ({"planes": "8" * 8}, TypeError, "planes must be a sequence of 8 integers"),
         ({"init_dim": 0}, ValueError, "init_dim must be at least 1, got 0"),
         ({"BLOCK": "BasicBlock"}, TypeError, "BLOCK must be a class .* got 'BasicBlock'"),
         ({"BLOCK": BasicBlock(8, 8)}, TypeError, "BLOCK must be a class"),
@@ -218,6 +221,22 @@ def test_one_voxel_at_the_coarsest_level_is_refused_in_training() -> None:
 def test_refuses(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         tiny(**options)
+
+
+def test_a_stage_without_layers_has_one_block() -> None:
+    model = tiny(layers=(0,) * 8)
+
+    assert configure_gradient_checkpointing(model) == 8
+    assert list(model.state_dict()) == list(tiny().state_dict())
+
+
+def test_refuses_other_inputs() -> None:
+    things: list[Any] = [torch.zeros(3, 3), None]
+    for thing in things:
+        with pytest.raises(
+            TypeError, match=f"MinkUNetBase takes Voxels, got {type(thing).__name__}"
+        ):
+            tiny()(thing)
 
 
 def test_named_variants_refuse_unknown_arguments() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -87,6 +89,18 @@ class TestDropPath:
     def test_refuses_other_probabilities(self, p: float) -> None:
         with pytest.raises(ValueError, match=str(p)):
             DropPath(p)
+
+    def test_refuses_what_is_no_number(self) -> None:
+        with pytest.raises(TypeError, match="'half'"):
+            DropPath("half")  # type: ignore[arg-type]  # that is what is tested
+
+
+@pytest.mark.parametrize("layer", [LayerNorm, BatchNorm, lambda channels: Linear(channels, 4)])
+def test_refuses_sizes(layer: Any) -> None:
+    with pytest.raises(ValueError, match="channels must be at least 1, got 0"):
+        layer(0)
+    with pytest.raises(TypeError, match="channels must be an integer, got 1.5"):
+        layer(1.5)
 
 
 def test_refuses_tensors() -> None:

@@ -106,6 +106,7 @@ def test_keys_are_numbers_and_slices_are_plain_chains() -> None:
     assert type(block[:2]) is Sequential
     assert len(block[:2]) == 2
     assert block[-1] is block[2]
+    assert list(block[1:].state_dict()) == list(nn.Sequential(*block)[1:].state_dict())
 
 
 def test_autocast_reaches_plain_modules() -> None:

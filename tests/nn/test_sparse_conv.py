@@ -155,6 +155,16 @@ def test_attributes_and_stride_travel() -> None:
     assert half.tensor_stride == (2, 4, 6)
 
 
+def test_a_transposed_target_of_unknown_stride_has_stride_1() -> None:
+    fine = make_voxels((9,), seed=1)
+    coarse = SparseMaxPool(2, 2)(fine)
+
+    out = make_conv(4, 6, 2, 2, transposed=True)(coarse, fine)
+
+    assert fine.tensor_stride is None
+    assert out.tensor_stride == (1, 1, 1)
+
+
 def test_a_target_takes_the_stride_of_the_input_times_its_own() -> None:
     target = make_voxels((4, 4, 4, 4), low=-2, high=2, tensor_stride=7)
 
@@ -305,8 +315,9 @@ def test_no_voxels_give_no_voxels(sizes: tuple[int, ...], options: dict[str, Any
         ((4, 6, 3), {"groups": 0}, ValueError, "groups must be at least 1"),
         ((4, 6, 3), {"groups": 4}, ValueError, "divisible by groups=4"),
         ((4, 6, 3), {"stride_mode": "pool"}, ValueError, "'pool'"),
-        ((4, 6, 3), {"order": "hilbert"}, ValueError, "'hilbert'"),
+        ((4, 6, 3), {"order": "spiral"}, ValueError, "'spiral'"),
         ((4, 6, 3), {"compute_dtype": torch.int32}, ValueError, "torch.int32"),
+        ((4, 6, 3), {"compute_dtype": "float16"}, TypeError, "'float16'"),
     ],
 )
 def test_refuses_settings(
@@ -314,6 +325,15 @@ def test_refuses_settings(
 ) -> None:
     with pytest.raises(error, match=message):
         SparseConv3d(*arguments, **options)
+
+
+def test_no_clouds_give_no_clouds() -> None:
+    nothing = Voxels([], []).replace_features(torch.zeros(0, 4, dtype=torch.float64))
+
+    for conv in (make_conv(4, 6, 3), make_conv(4, 6, 2, 2), make_conv(4, 6, 3, generative=True)):
+        out = conv(nothing)
+        assert out.feats.shape == (0, 6)
+        assert out.batch_size == 0
 
 
 class TestRefusesInputs:
@@ -340,6 +360,24 @@ class TestRefusesInputs:
         for conv in (SparseConv3d(1, 1, 3), SparseConv3d(1, 1, 2, 2)):
             with pytest.raises(ValueError, match="1 of 2 voxels repeat"):
                 conv(voxels)
+
+    def test_with_repeated_voxels_on_the_other_side(self) -> None:
+        cells = torch.zeros(2, 3, dtype=torch.int32)
+        repeated = Voxels([cells], [torch.zeros(2, 1)], tensor_stride=2)
+        single = Voxels([cells[:1]], [torch.zeros(1, 1)])
+        with pytest.raises(ValueError, match="1 of 2 voxels repeat"):
+            SparseConv3d(1, 1, 3)(single, repeated)
+        with pytest.raises(ValueError, match="1 of 2 voxels repeat"):
+            SparseConv3d(1, 1, 2, 2, transposed=True)(repeated, single)
+
+    def test_of_another_dtype_than_a_pointwise_weight(self) -> None:
+        conv, voxels = SparseConv3d(4, 6, 1), make_voxels()
+        with pytest.raises(TypeError, match="they are torch.float64 .* weight is torch.float32"):
+            conv(voxels)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert conv(voxels).dtype == torch.bfloat16
+            with pytest.raises(TypeError, match="torch.bfloat16 .* torch.float64"):
+                conv.double()(voxels)
 
     def test_with_an_unsuitable_target(self) -> None:
         coarse, fine = make_voxels((3,), tensor_stride=2), make_voxels((9,), seed=1)

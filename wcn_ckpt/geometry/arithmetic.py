@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -18,6 +19,9 @@ BinaryOp = Callable[[Any, Any], Any]
 
 class RowArithmetic:
     """Gives `+ - * / // % **` to a class that can combine its rows with another operand."""
+
+    # A numpy scalar on the left leaves the operation to us.
+    __array_ufunc__ = None
 
     def _combine(self, other: object, op: BinaryOp) -> Self:
         """Returns `op(own rows, other's rows or number)` as a new object."""
@@ -93,8 +97,8 @@ def scalar_operand(other: object) -> float | Tensor:
     Raises:
         TypeError: `other` is neither.
     """
-    if isinstance(other, (int, float)):
-        return other
+    if isinstance(other, Real):
+        return int(other) if isinstance(other, Integral) else float(other)
     if isinstance(other, Tensor) and other.numel() == 1:
         return other.reshape(())
     what = f"a tensor of shape {tuple(other.shape)}" if isinstance(other, Tensor) else repr(other)

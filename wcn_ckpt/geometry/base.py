@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from wcn_ckpt.geometry.arithmetic import BinaryOp, RowArithmetic, check_same_rows, scalar_operand
+from wcn_ckpt.geometry.autocast import autocast_dtype
 from wcn_ckpt.geometry.cache import SPATIAL_CACHE, lasting_attributes
+from wcn_ckpt.geometry.construction import check_forms, check_same_device, wrap_features
 from wcn_ckpt.geometry.coordinates import BatchedCoordinates
 from wcn_ckpt.geometry.features import CatFeatures
-from wcn_ckpt.geometry.offsets import as_offsets, same_offsets
+from wcn_ckpt.geometry.offsets import as_offsets
 from wcn_ckpt.geometry.pytree import register_geometry
 
 if TYPE_CHECKING:
@@ -69,14 +72,10 @@ class Geometry(RowArithmetic):
                 valid.
         """
         table = None if offsets is None else as_offsets(offsets)
-        _check_forms(batched_coordinates, batched_features, table)
+        check_forms(batched_coordinates, batched_features, table)
         coordinates = self._wrap_coordinates(batched_coordinates, table, device)
-        features = _wrap_features(batched_features, coordinates.offsets, device)
-        if features.device != coordinates.device:
-            raise ValueError(
-                f"coordinates are on {coordinates.device} and features on {features.device}; "
-                "move one, or pass device="
-            )
+        features = wrap_features(batched_features, coordinates.offsets, device)
+        check_same_device(coordinates, features)
         self._assign(coordinates, features, extra)
 
     @classmethod
@@ -110,10 +109,8 @@ class Geometry(RowArithmetic):
         without a cast, is `batched_features.tensor`.
         """
         stored = self.batched_features.tensor
-        kind = stored.device.type
-        if stored.is_floating_point() and torch.is_autocast_enabled(kind):
-            return stored.to(torch.get_autocast_dtype(kind))
-        return stored
+        dtype = autocast_dtype(stored)
+        return stored if dtype is None or not stored.is_floating_point() else stored.to(dtype)
 
     features = feature_tensor
     feats = feature_tensor
@@ -188,16 +185,23 @@ class Geometry(RowArithmetic):
             IndexError: there is no such cloud.
             TypeError: the index is no integer.
         """
-        if not isinstance(cloud, int):
+        if not isinstance(cloud, Integral) or isinstance(cloud, bool):
             raise TypeError(f"a geometry is indexed by the number of a cloud, got {cloud!r}")
         return self.from_parts(
-            self.batched_coordinates.cloud(cloud),
-            self.batched_features.cloud(cloud),
+            self.batched_coordinates.cloud(int(cloud)),
+            self.batched_features.cloud(int(cloud)),
             lasting_attributes(self.extra_attributes),
         )
 
     def replace_features(self, features: CatFeatures | Tensor) -> Self:
-        """Return the same sites with other features (N, C'); gradients flow to them."""
+        """Return the same sites with other features (N, C'); gradients flow to them.
+
+        Raises:
+            TypeError: they are no tensor.
+            ValueError: they are not two-dimensional, or not N, or on another device.
+        """
+        if not isinstance(features, (Tensor, CatFeatures)):
+            raise TypeError(f"features must be a tensor (N, C), got {features!r}")
         return self.replace(batched_features=features)
 
     def replace(
@@ -214,7 +218,7 @@ class Geometry(RowArithmetic):
             **extra: attributes to add or override; the others stay.
 
         Raises:
-            ValueError: row counts or offsets do not agree.
+            ValueError: row counts, offsets or devices do not agree.
             TypeError: a part has the wrong type.
         """
         coordinates = self.batched_coordinates
@@ -224,7 +228,8 @@ class Geometry(RowArithmetic):
             coordinates = self._wrap_coordinates(batched_coordinates, offsets, None)
             kept = lasting_attributes(self.extra_attributes)
         features = self.batched_features if batched_features is None else batched_features
-        wrapped = _wrap_features(features, coordinates.offsets, None)
+        wrapped = wrap_features(features, coordinates.offsets, None)
+        check_same_device(coordinates, wrapped)
         return self.from_parts(coordinates, wrapped, {**kept, **extra})
 
     def to(
@@ -294,67 +299,3 @@ class Geometry(RowArithmetic):
             check_same_rows(self.offsets, mine, other.offsets, theirs)
             return self.replace_features(op(mine, theirs))
         return self.replace_features(op(mine, scalar_operand(other)))
-
-
-def _check_forms(
-    coordinates: BatchedCoordinates | Tensor | Sequence[Tensor],
-    features: CatFeatures | Tensor | Sequence[Tensor],
-    offsets: Tensor | None,
-) -> None:
-    """Check that both parts come in the same form, with lengths that agree."""
-    if isinstance(coordinates, (list, tuple)) and isinstance(features, (list, tuple)):
-        _check_lists(coordinates, features)
-        return
-    for part, kinds in (
-        (coordinates, (Tensor, BatchedCoordinates)),
-        (features, (Tensor, CatFeatures)),
-    ):
-        if not isinstance(part, kinds):
-            raise TypeError(
-                "coordinates and features must both be lists (one tensor per cloud) or both be "
-                f"tensors with offsets, got {type(coordinates).__name__} and "
-                f"{type(features).__name__}"
-            )
-    if isinstance(coordinates, BatchedCoordinates):
-        offsets = coordinates.offsets if offsets is None else offsets
-    if offsets is None:
-        raise ValueError(
-            "concatenated tensors need offsets, the (B + 1,) first rows of the clouds and N; "
-            f"for a single cloud pass offsets=[0, {len(coordinates)}]"
-        )
-    if not len(coordinates) == len(features) == offsets[-1]:
-        raise ValueError(
-            f"got {len(coordinates)} coordinate rows, {len(features)} feature rows and offsets "
-            f"that end at {int(offsets[-1])}; the three must be equal"
-        )
-
-
-def _check_lists(coordinates: Sequence[Tensor], features: Sequence[Tensor]) -> None:
-    if len(coordinates) != len(features):
-        raise ValueError(
-            f"got {len(coordinates)} coordinate clouds and {len(features)} feature clouds; "
-            "both lists need one tensor per cloud"
-        )
-    for b, (cells, rows) in enumerate(zip(coordinates, features, strict=True)):
-        if len(cells) != len(rows):
-            raise ValueError(
-                f"cloud {b} has {len(cells)} coordinate rows and {len(rows)} feature rows"
-            )
-
-
-def _wrap_features(
-    features: CatFeatures | Tensor | Sequence[Tensor],
-    offsets: Tensor,
-    device: torch.device | str | None,
-) -> CatFeatures:
-    """Return features for coordinates with these offsets."""
-    if isinstance(features, CatFeatures):
-        if not same_offsets(features.offsets, offsets):
-            raise ValueError(
-                f"features have offsets {features.offsets.tolist()} and coordinates "
-                f"{offsets.tolist()}; they must be equal"
-            )
-        wrapped = features
-    else:
-        wrapped = CatFeatures(features, offsets if isinstance(features, Tensor) else None)
-    return wrapped if device is None else wrapped.to(device)

@@ -57,13 +57,20 @@ class BatchedTensor:
             if offsets is not None:
                 raise ValueError("offsets come from the lengths of the list; pass one or the other")
             rows, table = self._join(tensor)
-        self._check_rows(rows)
-        if rows.shape[0] != table[-1]:
-            raise ValueError(
-                f"{type(self).__name__} has {rows.shape[0]} rows but its offsets end at "
-                f"{int(table[-1])}: {table.tolist()}"
-            )
+        self._check_fit(rows, table)
         self._assign(rows if device is None else rows.to(device), table)
+
+    @classmethod
+    def fitted(cls, tensor: Tensor, offsets: Tensor) -> Self:
+        """Wrap a tensor for offsets of another part, which are known to be valid.
+
+        Raises:
+            TypeError: the rows are not of an accepted type.
+            ValueError: the rows are not two-dimensional, or not as many as the offsets say.
+        """
+        self = cls.trusted(tensor, offsets)
+        self._check_fit(tensor, offsets)
+        return self
 
     @classmethod
     def trusted(cls, tensor: Tensor, offsets: Tensor) -> Self:
@@ -122,6 +129,14 @@ class BatchedTensor:
     def _assign(self, tensor: Tensor, offsets: Tensor) -> None:
         self.tensor, self.offsets = tensor, offsets
 
+    def _check_fit(self, rows: Tensor, offsets: Tensor) -> None:
+        self._check_rows(rows)
+        if rows.shape[0] != offsets[-1]:
+            raise ValueError(
+                f"{type(self).__name__} has {rows.shape[0]} rows but its offsets end at "
+                f"{int(offsets[-1])}: {offsets.tolist()}"
+            )
+
     def _check_rows(self, rows: Tensor) -> None:
         if rows.ndim != 2:
             raise ValueError(
@@ -132,6 +147,11 @@ class BatchedTensor:
         return torch.empty(0, 0)
 
     def _join(self, clouds: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        if not isinstance(clouds, (list, tuple)):
+            raise TypeError(
+                f"{type(self).__name__} needs a tensor, or a list with one tensor per cloud, got "
+                f"{type(clouds).__name__}"
+            )
         for b, cloud in enumerate(clouds):
             if not isinstance(cloud, Tensor):
                 raise TypeError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import torch
@@ -43,7 +43,7 @@ def cat(*geometries: G, dim: int = -1) -> G:
     return first.replace_features(torch.cat([g.feature_tensor for g in geometries], dim=1))
 
 
-def sparse_cat(geometries: Sequence[G], dim: int = 0) -> G:
+def sparse_cat(geometries: Iterable[G], dim: int = 0) -> G:
     """Join batches into one batch (`dim=0`), or channels (any other `dim`; see `cat`).
 
     Args:
@@ -55,8 +55,9 @@ def sparse_cat(geometries: Sequence[G], dim: int = 0) -> G:
 
     Raises:
         TypeError: the kinds differ.
-        ValueError: nothing is given, or channels, dtypes or strides differ.
+        ValueError: nothing is given, or channels, dtypes, devices or strides differ.
     """
+    geometries = list(geometries)
     if dim != 0:
         return cat(*geometries, dim=dim)
     first = _first_of(geometries)
@@ -67,7 +68,7 @@ def sparse_cat(geometries: Sequence[G], dim: int = 0) -> G:
             )
         if _signature(other) != _signature(first):
             raise ValueError(
-                "batches join only with equal channels, tensor stride and coordinate dtype: "
+                "batches join only with equal channels, tensor stride, coordinates and device: "
                 f"geometry {place} has {_signature(other)} and geometry 0 {_signature(first)}"
             )
     counts = torch.cat([g.offsets.diff() for g in geometries])
@@ -79,7 +80,12 @@ def sparse_cat(geometries: Sequence[G], dim: int = 0) -> G:
 
 
 def sparse_unbind(geometry: G) -> list[G]:
-    """Return each cloud as a batch of one; the inverse of `sparse_cat`."""
+    """Return each cloud as a batch of one; the inverse of `sparse_cat`.
+
+    Raises:
+        TypeError: the argument is no geometry.
+    """
+    _first_of([geometry])
     return [geometry[cloud] for cloud in range(geometry.batch_size)]
 
 
@@ -93,5 +99,6 @@ def _first_of(geometries: Sequence[G]) -> G:
 
 
 def _signature(geometry: Geometry) -> tuple[object, ...]:
-    stride = geometry.tensor_stride if isinstance(geometry, Voxels) else None
-    return geometry.num_channels, stride, geometry.coordinate_tensor.dtype
+    stride = (geometry.tensor_stride or (1, 1, 1)) if isinstance(geometry, Voxels) else None
+    cells = geometry.coordinate_tensor
+    return geometry.num_channels, stride, cells.dtype, cells.device

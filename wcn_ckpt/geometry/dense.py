@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -33,15 +34,12 @@ def choose_box(
     """Work out the box from what is given and, for the rest, from the (N, 3) cells.
 
     Raises:
+        TypeError: a part is not a sequence of integers.
         ValueError: a part does not have three entries, or the parts contradict each other.
     """
-    for name, part in (
-        ("spatial_shape", spatial_shape),
-        ("min_coords", min_coords),
-        ("max_coords", max_coords),
-    ):
-        if part is not None and len(part) != 3:
-            raise ValueError(f"{name} must have three entries, got {list(part)}")
+    spatial_shape = _three_integers(spatial_shape, "spatial_shape")
+    min_coords = _three_integers(min_coords, "min_coords")
+    max_coords = _three_integers(max_coords, "max_coords")
     crops = min_coords is not None or max_coords is not None
     if spatial_shape is not None and not crops:
         return _box((0, 0, 0), spatial_shape, crops)
@@ -71,6 +69,7 @@ def densify(
     channel_dim: int = 1,
 ) -> Tensor:
     """Scatter (N, C) features to a (B, C, X, Y, Z) grid; see `Voxels.to_dense`."""
+    _check_channel_dim(channel_dim)
     x, y, z = (cells.long() - cells.new_tensor(box.corner)).unbind(dim=1)
     inside = (x >= 0) & (y >= 0) & (z >= 0)
     for places, extent in zip((x, y, z), box.shape, strict=True):
@@ -94,15 +93,38 @@ def sparsify(grid: Tensor, channel_dim: int = 1) -> tuple[Tensor, Tensor, Tensor
         each cloud (B,).
 
     Raises:
-        ValueError: the grid does not have five dimensions.
+        TypeError: the grid is no tensor.
+        ValueError: the grid does not have five dimensions, or `channel_dim` is none of them.
     """
+    if not isinstance(grid, Tensor):
+        raise TypeError(f"a dense grid must be a tensor, got {type(grid).__name__}")
+    _check_channel_dim(channel_dim)
     if grid.ndim != 5:
         raise ValueError(f"a dense grid has shape (B, C, X, Y, Z), got {tuple(grid.shape)}")
     rows = grid.movedim(channel_dim, -1)
-    occupied = rows.detach().abs().sum(dim=-1) != 0
+    occupied = (rows.detach() != 0).any(dim=-1)
     clouds, x, y, z = occupied.nonzero(as_tuple=True)
     cells = torch.stack((x, y, z), dim=1).int()
     return rows[clouds, x, y, z], cells, clouds.bincount(minlength=len(grid))
+
+
+def _three_integers(part: Sequence[int] | Tensor | None, name: str) -> list[int] | None:
+    """Return a part of the box as a list."""
+    if part is None:
+        return None
+    entries = part.tolist() if isinstance(part, Tensor) else part
+    if not isinstance(entries, Sequence) or not all(isinstance(n, Integral) for n in entries):
+        raise TypeError(f"{name} must be three integers, got {part!r}")
+    if len(entries) != 3:
+        raise ValueError(f"{name} must have three entries, got {list(entries)}")
+    return [int(n) for n in entries]
+
+
+def _check_channel_dim(channel_dim: int) -> None:
+    if channel_dim not in range(-5, 5):
+        raise ValueError(
+            f"channel_dim must be one of the five dimensions of a dense grid, got {channel_dim!r}"
+        )
 
 
 def _box(corner: Sequence[int], shape: Sequence[int], crops: bool) -> DenseBox:

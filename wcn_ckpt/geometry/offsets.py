@@ -23,16 +23,21 @@ def as_offsets(offsets: Tensor | Sequence[int]) -> Tensor:
         ValueError: they are not one-dimensional, have fewer than two entries, do not start at 0
             or decrease.
     """
-    table = offsets.detach() if isinstance(offsets, Tensor) else torch.as_tensor(offsets)
-    if table.dtype in (torch.int8, torch.int16, torch.uint8):
-        table = table.to(torch.int64)
-    if table.dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"offsets must be int32 or int64, got {table.dtype}; cast them first")
+    try:
+        table = torch.as_tensor(offsets).detach()
+    except (TypeError, RuntimeError) as error:
+        raise TypeError(
+            f"offsets must be integers, one per cloud and N, got {offsets!r}"
+        ) from error
     if table.ndim != 1 or table.numel() < 2:
         raise ValueError(
             f"offsets must have shape (B + 1,) with B >= 1, got shape {tuple(table.shape)}; "
             "one cloud of N rows has offsets [0, N]"
         )
+    if table.dtype in (torch.int8, torch.int16, torch.uint8):
+        table = table.to(torch.int64)
+    if table.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"offsets must be int32 or int64, got {table.dtype}; cast them first")
     table = table.cpu()
     entries = table.tolist()
     if entries[0] != 0:

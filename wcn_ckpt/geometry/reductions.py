@@ -46,9 +46,12 @@ def segment_reduce(
         (S, C) in the dtype of `rows`; zeros for a segment without rows.
 
     Raises:
+        TypeError: the variance of booleans is asked for.
         ValueError: there is no such reduction.
     """
     check_reduction(reduction)
+    if rows.dtype == torch.bool and reduction in ("var", "std"):
+        raise TypeError(f"booleans have no {reduction!r}; cast them first")
     if reduction in ("max", "min"):
         return _pick(rows, first_extremum(rows, segments, num_segments, reduction == "max"))
     if reduction == "random":

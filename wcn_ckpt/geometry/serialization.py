@@ -1,29 +1,28 @@
-"""Orders of the cells of a grid along a space-filling curve, cloud by cloud.
+"""Orders of the rows of a batch along a space-filling curve, cloud by cloud.
 
-A Morton code interleaves the bits of a cell's coordinates, so cells that are close on the curve
-are close in space (G. M. Morton, "A computer oriented geodetic data base", 1966).
+Cells that are close on the curve are close in space, so runs of rows are compact pieces of a cloud
+(Wu et al., "Point Transformer V3: Simpler, Faster, Stronger", CVPR 2024).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from wcn_ckpt.geometry.base import Geometry
 from wcn_ckpt.geometry.offsets import batch_indices
-
-BITS_PER_AXIS = 21
-
-Origin = Literal["cloud", "batch"]
+from wcn_ckpt.geometry.origins import Origin, check_origin, from_origin
+from wcn_ckpt.geometry.space_filling import hilbert_codes, morton_codes
 
 
 class PointOrdering(Enum):
-    """An order of rows: at random, or by Morton code with the axes taken in a given sequence.
+    """An order of rows: at random, or along a curve with the axes taken in a given sequence.
 
-    The first axis named changes fastest along the curve.
+    On a Morton curve the first axis named changes fastest. `HILBERT_TRANSPOSED` is the Hilbert
+    curve with x and y exchanged. `WARPCONVNET_ORDERS` are those that WarpConvNet has.
     """
 
     RANDOM = 0
@@ -33,11 +32,19 @@ class PointOrdering(Enum):
     MORTON_YZX = 4
     MORTON_ZXY = 5
     MORTON_ZYX = 6
+    HILBERT = 7
+    HILBERT_TRANSPOSED = 8
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """Axis numbers from the least significant on; empty for the random order."""
-        return () if self is PointOrdering.RANDOM else tuple(map("XYZ".index, self.name[-3:]))
+        """Axis numbers in the sequence in which the curve takes them; empty for `RANDOM`."""
+        if self is PointOrdering.RANDOM:
+            return ()
+        if self is PointOrdering.HILBERT:
+            return 0, 1, 2
+        if self is PointOrdering.HILBERT_TRANSPOSED:
+            return 1, 0, 2
+        return tuple(map("XYZ".index, self.name[-3:]))
 
     @classmethod
     def parse(cls, order: PointOrdering | str) -> PointOrdering:
@@ -54,21 +61,39 @@ class PointOrdering(Enum):
             raise ValueError(f"order must be one of {list(cls.__members__)}, got {order!r}")
         return cls[name]
 
+    def codes(self, cells: Tensor) -> Tensor:
+        """Return the (N,) int64 places of (N, 3) non-negative int64 cells along the curve.
+
+        For `RANDOM` they are a permutation from torch's generator of the device of the cells.
+
+        Raises:
+            ValueError: a cell does not fit a code.
+        """
+        if self is PointOrdering.RANDOM:
+            return torch.randperm(len(cells), device=cells.device)
+        along = hilbert_codes if self.name.startswith("HILBERT") else morton_codes
+        return along(cells, self.axes)
+
 
 POINT_ORDERING = PointOrdering
+
+WARPCONVNET_ORDERS = tuple(PointOrdering)[:7]
 
 
 @dataclass(frozen=True, eq=False)
 class Serialization:
-    """A permutation of rows and its inverse, both (N,) int64.
+    """A permutation of the rows of a batch, in which clouds keep their row ranges.
 
     Attributes:
-        permutation: `rows[permutation]` puts rows in order.
-        inverse: `ordered[inverse]` puts them back.
+        permutation: (N,) int64; `rows[permutation]` puts rows in order.
     """
 
     permutation: Tensor
-    inverse: Tensor
+
+    @property
+    def inverse(self) -> Tensor:
+        """(N,) int64; `ordered[inverse]` puts rows back."""
+        return self.permutation.argsort()
 
 
 def serialize(
@@ -80,52 +105,51 @@ def serialize(
     """Sort the rows of each cloud along a curve; clouds keep their row ranges.
 
     Args:
-        cells: (N, 3) integers.
+        cells: (N, 3) integers, or positions, which are put into cells of unit length.
         offsets: (B + 1,) first row of each cloud and N.
         order: the curve. `RANDOM` draws from torch's generator of the device of the cells.
-        origin: where the curve starts: at the least corner of each cloud, so that an order does
-            not depend on the other clouds, or at that of the whole batch.
+        origin: where the curve starts.
 
     Raises:
         ValueError: the cells span more than 21 bits along an axis, or a name is unknown.
     """
     order = PointOrdering.parse(order)
-    if origin not in ("cloud", "batch"):
-        raise ValueError(f"origin must be 'cloud' or 'batch', got {origin!r}")
+    check_origin(origin)
     with torch.no_grad():
         clouds = batch_indices(offsets, cells.device)
-        if order is PointOrdering.RANDOM:
-            codes = torch.randperm(len(cells), device=cells.device)
-        else:
-            codes = _morton_codes(_from_origin(cells, clouds, len(offsets) - 1, origin), order)
+        codes = order.codes(from_origin(cells, clouds, len(offsets) - 1, origin).to(torch.int64))
         along = codes.argsort(stable=True)
-        permutation = along[clouds[along].argsort(stable=True)]
-        return Serialization(permutation, permutation.argsort())
+        return Serialization(along[clouds[along].argsort(stable=True)])
 
 
-def _from_origin(cells: Tensor, clouds: Tensor, batch_size: int, origin: Origin) -> Tensor:
-    """Return non-negative cells relative to the least corner."""
-    cells = cells.to(torch.int64)
-    if len(cells) == 0:
-        return cells
-    if origin == "batch":
-        shifted = cells - cells.amin(dim=0)
-    else:
-        index = clouds.unsqueeze(1).expand_as(cells)
-        corners = cells.new_zeros(batch_size, 3)
-        corners.scatter_reduce_(0, index, cells, "amin", include_self=False)
-        shifted = cells - corners[clouds]
-    if int(shifted.max()) >> BITS_PER_AXIS:
-        raise ValueError(
-            f"a Morton code has {BITS_PER_AXIS} bits per axis, but cells span "
-            f"{int(shifted.max()) + 1}; use larger voxels"
+def resolve_order(
+    x: Geometry, order: PointOrdering | Serialization | str
+) -> PointOrdering | Serialization:
+    """Return an order that gives the same permutation of `x` whenever it is asked.
+
+    A block that may be run again resolves its order before the part that is: `RANDOM` becomes the
+    permutation that was drawn.
+
+    Args:
+        x: N rows.
+        order: a curve by member or name, or a permutation of the rows of `x`.
+
+    Raises:
+        TypeError: `x` is no geometry.
+        ValueError: there is no such order, or a permutation does not have N rows.
+    """
+    if not isinstance(x, Geometry):
+        raise TypeError(
+            f"rows are ordered in a geometry (Points or Voxels), got {type(x).__name__}; give the "
+            "rows coordinates first"
         )
-    return shifted
-
-
-def _morton_codes(cells: Tensor, order: PointOrdering) -> Tensor:
-    codes = cells.new_zeros(len(cells))
-    for place, axis in enumerate(order.axes):
-        for bit in range(BITS_PER_AXIS):
-            codes |= (cells[:, axis] >> bit & 1) << (3 * bit + place)
-    return codes
+    if not isinstance(order, Serialization):
+        order = PointOrdering.parse(order)
+        is_random = order is PointOrdering.RANDOM
+        return serialize(x.coordinate_tensor, x.offsets, order) if is_random else order
+    if len(order.permutation) != len(x):
+        raise ValueError(
+            f"the order is a permutation of {len(order.permutation)} rows, but the geometry has "
+            f"{len(x)}; serialize its own coordinates"
+        )
+    return order

@@ -39,7 +39,7 @@ class VoxelIndex:
             )
 
     def axis_keys(self, coordinates: Tensor, axis: int) -> Tensor:
-        """Return what coordinates along one axis add to a key; any shape, any int64 value."""
+        """Return what int64 coordinates along one axis, in the box or not, add to a key."""
         lower, extent = self.box.lower[axis], self.box.extent[axis]
         step = self.box.steps[1 + axis]
         return (coordinates - lower).clamp_(0, extent - 1).mul_(step)

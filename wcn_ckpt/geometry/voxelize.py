@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Literal, overload
 
 import torch
 from torch import Tensor
 
 from wcn_ckpt.geometry.cells import unique_cells
-from wcn_ckpt.geometry.coordinates import IntCoords
+from wcn_ckpt.geometry.coordinates import IntCoords, RealCoords
 from wcn_ckpt.geometry.features import CatFeatures
 from wcn_ckpt.geometry.offsets import offsets_from_counts
 from wcn_ckpt.geometry.reductions import (
@@ -96,6 +97,7 @@ def points_to_voxels(
         The voxels, int32, with the attribute `voxel_size`; and a `ToUnique` if wanted.
 
     Raises:
+        TypeError: `points` are not `Points`, or `voxel_size` is no number.
         ValueError: `voxel_size` is not positive and finite, a name is unknown, `"random"` is
             combined with `return_to_unique`, or the cells are beyond the range of
             `Voxels`.
@@ -170,7 +172,7 @@ def check_voxel_size(voxel_size: float) -> None:
         TypeError: it is not a number.
         ValueError: it is not positive and finite.
     """
-    if not isinstance(voxel_size, (int, float)):
+    if not isinstance(voxel_size, Real) or isinstance(voxel_size, bool):
         raise TypeError(f"voxel_size must be a number, got {voxel_size!r}")
     if not (math.isfinite(voxel_size) and voxel_size > 0):
         raise ValueError(f"voxel_size must be positive and finite, got {voxel_size}")
@@ -178,12 +180,14 @@ def check_voxel_size(voxel_size: float) -> None:
 
 def _occupied_cells(points: Points, voxel_size: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return unique cells, cells per cloud, and the cell of each point."""
+    if not isinstance(getattr(points, "batched_coordinates", None), RealCoords):
+        raise TypeError(f"only Points can be voxelized, got {type(points).__name__}")
     check_voxel_size(voxel_size)
     with torch.no_grad():
         positions = points.coordinate_tensor
         if positions.dtype in (torch.float16, torch.bfloat16):
             positions = positions.float()
-        cells = (positions / voxel_size).floor()
+        cells = (positions / float(voxel_size)).floor()
         limit = torch.iinfo(torch.int32).max
         if len(cells) and not cells.abs().max() <= limit:
             raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -91,10 +92,14 @@ class Voxels(Geometry):
             **extra: as the constructor, `tensor_stride` and `device` included.
 
         Raises:
-            TypeError: `coords` is not int32 or int64.
+            TypeError: something is no tensor, `coords` is not int32 or int64, or `batch_size` is no
+                integer.
             ValueError: the clouds are not in order, negative or beyond `batch_size`, or the
                 constructor refuses the rest.
         """
+        for name, part in (("feats", feats), ("coords", coords)):
+            if not isinstance(part, Tensor):
+                raise TypeError(f"{name} must be a tensor, got {type(part).__name__}")
         if coords.ndim != 2 or coords.shape[1] != 4:
             raise ValueError(
                 f"coords must have rows (cloud, x, y, z), shape (N, 4), got {tuple(coords.shape)}"
@@ -123,7 +128,8 @@ class Voxels(Geometry):
             Voxels in row-major order of the grid; gradients flow to `tensor`.
 
         Raises:
-            ValueError: `tensor` does not have five dimensions.
+            TypeError: `tensor` is no tensor.
+            ValueError: `tensor` does not have five dimensions, or `channel_dim` is none of them.
         """
         features, cells, counts = dense.sparsify(tensor, channel_dim)
         offsets = offsets_from_counts(counts)
@@ -178,8 +184,9 @@ class Voxels(Geometry):
             `channel_dim`; differentiable.
 
         Raises:
-            ValueError: voxels repeat, are outside `spatial_shape`, or the box contradicts
-                itself.
+            TypeError: a part of the box is not three integers.
+            ValueError: voxels repeat, are outside `spatial_shape`, the box contradicts itself, or
+                the grid has no `channel_dim`.
         """
         _ = self.batched_coordinates.index
         box = dense.choose_box(self.coordinate_tensor, spatial_shape, min_coords, max_coords)
@@ -213,9 +220,9 @@ class Voxels(Geometry):
         if edge is None:
             raise ValueError("these voxels have no voxel_size; pass to_point(voxel_size=...)")
         check_voxel_size(edge)
-        steps = self.coordinate_tensor.new_tensor(self.tensor_stride or (1, 1, 1))
-        corners = (self.coordinate_tensor * steps).to(torch.float32) * edge
-        return Points(corners, self.batched_features, self.offsets)
+        steps = torch.tensor(self.tensor_stride or (1, 1, 1), device=self.device)
+        corners = self.coordinate_tensor.double() * steps * float(edge)
+        return Points(corners.float(), self.batched_features, self.offsets)
 
 
 def _offsets_from_clouds(clouds: Tensor, batch_size: int | None) -> Tensor:
@@ -230,6 +237,10 @@ def _offsets_from_clouds(clouds: Tensor, batch_size: int | None) -> Tensor:
         )
     first, last = (int(clouds[0]), int(clouds[-1])) if len(clouds) else (0, 0)
     size = last + 1 if batch_size is None else batch_size
+    if not isinstance(size, Integral) or isinstance(size, bool):
+        raise TypeError(f"batch_size must be an integer, got {batch_size!r}")
+    if batch_size is not None and size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     if first < 0 or last >= size:
         raise ValueError(f"clouds are numbered from {first} to {last}, but batch_size is {size}")
     return offsets_from_counts(clouds.bincount(minlength=size))

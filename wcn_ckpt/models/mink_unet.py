@@ -42,7 +42,7 @@ class MinkUNetBase(GradientCheckpointingModelMixin, SpatialModule):
         in_channels: channels of the input.
         out_channels: channels of the output.
         planes: width of each of the eight stages.
-        layers: number of residual blocks in each of the eight stages.
+        layers: number of residual blocks in each of the eight stages; 0 gives one block, as 1 does.
         init_dim: width of the stem.
         BLOCK: class of the residual blocks, called as `BLOCK(in_channels, out_channels)`.
         init_kernel_size: kernel size of the stem.
@@ -118,7 +118,17 @@ class MinkUNetBase(GradientCheckpointingModelMixin, SpatialModule):
 
         Returns:
             The same voxels in the same order, with `out_channels` channels.
+
+        Raises:
+            TypeError: `x` is not `Voxels`.
+            ValueError: the number of channels is another one, voxels repeat, or a level has a
+                single voxel in training mode.
         """
+        if not isinstance(x, Voxels):
+            raise TypeError(
+                f"{type(self).__name__} takes Voxels, got {type(x).__name__}; "
+                "points become voxels with Points.to_voxels(voxel_size)"
+            )
         skip0 = self.conv0(x)
         skip1 = self.block1(self.conv1(skip0))
         skip2 = self.block2(self.conv2(skip1))
@@ -191,9 +201,12 @@ class MinkUNet101(_NamedMinkUNet):
 
 def _check_stages(planes: Sequence[int], layers: Sequence[int]) -> None:
     for name, values in (("planes", planes), ("layers", layers)):
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise TypeError(f"{name} must be a sequence of {NUM_STAGES} integers, got {values!r}")
         if len(values) != NUM_STAGES:
             raise ValueError(
                 f"{name} needs one entry for each of the {NUM_STAGES} stages, got {list(values)}"
             )
         for value in values:
-            check_positive(value, f"every entry of {name}")
+            # A stage without layers still has the block that brings it to its width.
+            check_positive(value, f"every entry of {name}", allow_zero=name == "layers")

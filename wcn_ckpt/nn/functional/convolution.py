@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from wcn_ckpt.geometry.autocast import autocast_dtype
 from wcn_ckpt.nn.functional.kernel_maps import KernelMap
 
 HALF_TYPES = (torch.float16, torch.bfloat16)
@@ -142,5 +143,6 @@ def _accumulator(dtype: torch.dtype) -> torch.dtype:
 
 def _autocast_off(tensor: Tensor) -> AbstractContextManager[Any]:
     """Return a context in which products keep the dtype that they are given."""
-    kind = tensor.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    if autocast_dtype(tensor) is None:
+        return nullcontext()
+    return torch.autocast(tensor.device.type, enabled=False)

@@ -120,10 +120,11 @@ def kernel_map(fine: IntCoords, coarse: IntCoords, kernel: KernelShape) -> Kerne
     A convolution that goes the other way uses the transposed map.
 
     Raises:
-        ValueError: Voxels of ``fine`` repeat.
+        ValueError: Voxels of either side repeat.
     """
 
     def build() -> KernelMap:
+        _ = coarse.index  # finds repeated voxels
         if fine.tensor is coarse.tensor and kernel.is_symmetric:
             return _build_symmetric(fine, kernel)
         return _build(fine, coarse, kernel)

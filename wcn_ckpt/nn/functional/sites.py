@@ -35,7 +35,7 @@ def convolution_sites(
     | stride 1 | those of the input, same rows | unchanged |
     | stride s | `floor(input / s)`, each once | input * s |
     | onto a target | those of the target | input * s |
-    | transposed onto a target | those of the target | the target's |
+    | transposed onto a target | those of the target | the target's, 1 if unknown |
     | generative | input, strided by s, and its neighbours under the kernel | input * s |
     | transposed and generative | `s * input` and its neighbours | input / s |
 
@@ -53,7 +53,10 @@ def convolution_sites(
     """
     _check_target(coords, target, transposed, generative)
     if transposed:
-        out = upsampled_sites(coords, kernel) if target is None else target
+        if target is None:
+            out = upsampled_sites(coords, kernel)
+        else:
+            out = target.with_stride(target.tensor_stride or UNIT)
         out = ordered_sites(out, order)
         return out, kernel_map(out, coords, kernel).transposed()
     edge = _times(coords.tensor_stride, kernel.stride)

@@ -55,12 +55,15 @@ class DropPath(FeatureModule):
         p: probability that a row becomes zero, in [0, 1].
 
     Raises:
+        TypeError: `p` is no number.
         ValueError: `p` is not a probability.
     """
 
     def __init__(self, p: float = 0.0) -> None:
         """See the class."""
         super().__init__()
+        if not isinstance(p, (int, float)) or isinstance(p, bool):
+            raise TypeError(f"p must be a number, got {p!r}")
         if not 0 <= p <= 1:
             raise ValueError(f"p must be a probability between 0 and 1, got {p}")
         self.p = p

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -37,9 +38,9 @@ class Sequential(nn.Sequential, SpatialModule):
         return chain.geometry()
 
     def __getitem__(self, index: Any) -> Any:
-        """Return one module, or a plain `Sequential` of the modules in a slice."""
+        """Return one module, or a plain `Sequential` of the modules in a slice, names kept."""
         if isinstance(index, slice):
-            return Sequential(*list(self)[index])
+            return Sequential(OrderedDict(list(self._modules.items())[index]))
         return super().__getitem__(index)
 
 
@@ -51,15 +52,18 @@ class TupleSequential(Sequential):
         tuple_layer: number of the module that is called as `module(x, *rest)`.
 
     Raises:
+        TypeError: the number is no integer.
         ValueError: there is no such module.
     """
 
     def __init__(self, *modules: nn.Module, tuple_layer: int) -> None:
         """See the class."""
         super().__init__(*modules)
-        if not 0 <= tuple_layer < len(modules):
+        if not isinstance(tuple_layer, int) or isinstance(tuple_layer, bool):
+            raise TypeError(f"tuple_layer must be the number of a module, got {tuple_layer!r}")
+        if not 0 <= tuple_layer < len(self):
             raise ValueError(
-                f"tuple_layer must be one of the {len(modules)} modules, got {tuple_layer}"
+                f"tuple_layer must be one of the {len(self)} modules, got {tuple_layer}"
             )
         self.tuple_layer = tuple_layer
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import Enum
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from wcn_ckpt.geometry import PointOrdering, Voxels
+from wcn_ckpt.geometry.autocast import autocast_dtype
 from wcn_ckpt.geometry.coordinates import positive_triple
 from wcn_ckpt.geometry.features import CatFeatures
 from wcn_ckpt.nn.functional.convolution import grouped_matmul, sparse_conv
@@ -107,8 +109,7 @@ class SparseConv3d(SpatialModule):
                 f"in_channels={in_channels} and out_channels={out_channels} must be divisible by "
                 f"groups={groups}"
             )
-        if compute_dtype is not None and not compute_dtype.is_floating_point:
-            raise ValueError(f"compute_dtype must be floating point or None, got {compute_dtype}")
+        _check_compute_dtype(compute_dtype)
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = positive_triple(kernel_size, "kernel_size")
@@ -212,21 +213,40 @@ class SparseConv3d(SpatialModule):
         return x.batched_features.tensor.to(self.compute_dtype)
 
     def _pointwise(self, x: Voxels) -> Voxels:
-        out = grouped_matmul(x.feature_tensor, self.weight[0])
+        features = x.feature_tensor
+        # Autocast casts both sides of a product, but no float64.
+        casts = autocast_dtype(features) is not None and self.weight.dtype != torch.float64
+        if features.dtype != self.weight.dtype and not casts:
+            raise TypeError(
+                f"a 1 x 1 convolution multiplies features as they are, but they are "
+                f"{features.dtype} and the weight is {self.weight.dtype}; cast one with "
+                "x.to(dtype=...) or module.to(...)"
+            )
+        out = grouped_matmul(features, self.weight[0])
         return x.replace_features(out if self.bias is None else out.add_(self.bias))
 
 
-def check_positive(value: int, name: str) -> None:
+def check_positive(value: int, name: str, allow_zero: bool = False) -> None:
     """Check a number of channels or the like.
 
     Raises:
         TypeError: it is no integer.
-        ValueError: it is not positive.
+        ValueError: it is not positive, nor an allowed zero.
     """
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
+    least = 0 if allow_zero else 1
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _check_compute_dtype(dtype: torch.dtype | None) -> None:
+    if dtype is None:
+        return
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"compute_dtype must be a torch.dtype or None, got {dtype!r}")
+    if not dtype.is_floating_point:
+        raise ValueError(f"compute_dtype must be floating point or None, got {dtype}")
 
 
 def _parse_mode(mode: StridedConvMode | str) -> StridedConvMode:

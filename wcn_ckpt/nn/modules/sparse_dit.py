@@ -1,0 +1,210 @@
+"""Modulated transformer blocks on voxels (sparse diffusion transformers).
+
+The equations are those of `wcn_ckpt.nn.modules.dit`, on the voxels of each cloud. Each block is a
+checkpoint boundary; conditioning and context are made outside and passed in.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from wcn_ckpt.checkpointing import GradientCheckpointingMixin
+from wcn_ckpt.geometry import Voxels
+from wcn_ckpt.nn.modules.base import SpatialModule
+from wcn_ckpt.nn.modules.dit import NORM_EPS, FeedForwardNet
+from wcn_ckpt.nn.modules.modulation import ModulatedModule, Modulation, modulate
+from wcn_ckpt.nn.modules.normalizations import LayerNorm32
+from wcn_ckpt.nn.modules.sparse_dit_attention import SparseMultiHeadAttention
+
+
+class SparseFeedForwardNet(FeedForwardNet, SpatialModule):
+    """`FeedForwardNet` on the features of voxels."""
+
+    def forward(self, x: Voxels) -> Voxels:  # type: ignore[override]  # voxels, not tensors
+        """Return the same voxels with new features (N, C)."""
+        return x.replace_features(super().forward(x.feature_tensor))
+
+
+class ModulatedSparseTransformerBlock(GradientCheckpointingMixin, ModulatedModule, SpatialModule):
+    """`ModulatedTransformerBlock` on voxels; a checkpoint boundary.
+
+    Args:
+        channels: channels C.
+        num_heads: number of heads; divides C.
+        mlp_ratio: width of the feed-forward network as a multiple of C.
+        attn_mode: `"full"`.
+        use_checkpoint: whether the block starts with checkpointing enabled.
+        use_rope: whether attention rotates queries and keys by the coordinates of their voxels.
+        rope_freq: frequencies of the rotation.
+        qk_rms_norm: whether queries and keys are normalized.
+        qkv_bias: whether queries, keys and values have a bias.
+        share_mod: whether `mod` holds the six vectors already; see `ModulatedTransformerBlock`.
+
+    Raises:
+        TypeError: a number has the wrong type.
+        NotImplementedError: `attn_mode` is not `"full"`; also a ValueError.
+        ValueError: C is not divisible by the heads, or a number is not positive.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        num_heads: int,
+        mlp_ratio: float = 4.0,
+        attn_mode: str = "full",
+        use_checkpoint: bool = False,
+        use_rope: bool = False,
+        rope_freq: tuple[float, float] = (1.0, 10000.0),
+        qk_rms_norm: bool = False,
+        qkv_bias: bool = True,
+        share_mod: bool = False,
+    ) -> None:
+        """See the class."""
+        super().__init__(channels, share_mod)
+        self._init_gradient_checkpointing(use_checkpoint)
+        self.norm1 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
+        self.norm2 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
+        self.attn = SparseMultiHeadAttention(
+            channels,
+            num_heads,
+            attn_mode=attn_mode,
+            qkv_bias=qkv_bias,
+            use_rope=use_rope,
+            rope_freq=rope_freq,
+            qk_rms_norm=qk_rms_norm,
+        )
+        self.mlp = SparseFeedForwardNet(channels, mlp_ratio)
+
+    def forward(self, x: Voxels, mod: Tensor) -> Voxels:
+        """Run the block, recomputing it in backward when checkpointing is active.
+
+        Args:
+            x: voxels with C channels in B clouds.
+            mod: (B, C), or (B, 6 C) with `share_mod`.
+
+        Returns:
+            The same voxels, C channels.
+
+        Raises:
+            TypeError: an argument is of the wrong type.
+            ValueError: channels or clouds do not fit.
+        """
+        self.attn.check_input(x)
+        self.check_mod(mod, x.batch_size)
+        out: Voxels = self._gradient_checkpointed_call(self._forward, x, mod)
+        return out
+
+    def _forward(self, x: Voxels, mod: Tensor) -> Voxels:
+        m = _per_voxel(self.six_vectors(mod), x)
+        x = _gated(x, self.attn(_modulated(x, self.norm1, m.shift_msa, m.scale_msa)), m.gate_msa)
+        return _gated(x, self.mlp(_modulated(x, self.norm2, m.shift_mlp, m.scale_mlp)), m.gate_mlp)
+
+
+class ModulatedSparseTransformerCrossBlock(
+    GradientCheckpointingMixin, ModulatedModule, SpatialModule
+):
+    """`ModulatedTransformerCrossBlock` on voxels; a checkpoint boundary.
+
+    Args:
+        channels: channels C.
+        ctx_channels: channels of the context.
+        num_heads: number of heads; divides C.
+        mlp_ratio: width of the feed-forward network as a multiple of C.
+        attn_mode: `"full"`.
+        use_checkpoint: whether the block starts with checkpointing enabled.
+        use_rope: whether self-attention rotates queries and keys by the coordinates of their
+            voxels.
+        rope_freq: frequencies of the rotation.
+        qk_rms_norm: whether queries and keys of the self-attention are normalized.
+        qk_rms_norm_cross: the same for the attention to the context.
+        qkv_bias: whether queries, keys and values have a bias.
+        share_mod: whether `mod` holds the six vectors already; see `ModulatedTransformerBlock`.
+
+    Raises:
+        TypeError: a number has the wrong type.
+        NotImplementedError: `attn_mode` is not `"full"`; also a ValueError.
+        ValueError: C is not divisible by the heads, or a number is not positive.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        ctx_channels: int,
+        num_heads: int,
+        mlp_ratio: float = 4.0,
+        attn_mode: str = "full",
+        use_checkpoint: bool = False,
+        use_rope: bool = False,
+        rope_freq: tuple[float, float] = (1.0, 10000.0),
+        qk_rms_norm: bool = False,
+        qk_rms_norm_cross: bool = False,
+        qkv_bias: bool = True,
+        share_mod: bool = False,
+    ) -> None:
+        """See the class."""
+        super().__init__(channels, share_mod)
+        self._init_gradient_checkpointing(use_checkpoint)
+        self.norm1 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
+        self.norm2 = LayerNorm32(channels, elementwise_affine=True, eps=NORM_EPS)
+        self.norm3 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
+        self.self_attn = SparseMultiHeadAttention(
+            channels,
+            num_heads,
+            attn_mode=attn_mode,
+            qkv_bias=qkv_bias,
+            use_rope=use_rope,
+            rope_freq=rope_freq,
+            qk_rms_norm=qk_rms_norm,
+        )
+        self.cross_attn = SparseMultiHeadAttention(
+            channels,
+            num_heads,
+            ctx_channels=ctx_channels,
+            type="cross",
+            qkv_bias=qkv_bias,
+            qk_rms_norm=qk_rms_norm_cross,
+        )
+        self.mlp = SparseFeedForwardNet(channels, mlp_ratio)
+
+    def forward(self, x: Voxels, mod: Tensor, context: Tensor | Voxels) -> Voxels:
+        """Run the block, recomputing it in backward when checkpointing is active.
+
+        Args:
+            x: voxels with C channels in B clouds.
+            mod: (B, C), or (B, 6 C) with `share_mod`.
+            context: (B, L_c, ctx_channels), or voxels with `ctx_channels` channels in B clouds.
+
+        Returns:
+            The same voxels, C channels.
+
+        Raises:
+            TypeError: an argument is of the wrong type.
+            ValueError: channels or clouds do not fit.
+        """
+        self.self_attn.check_input(x)
+        self.cross_attn.check_input(x, context)
+        self.check_mod(mod, x.batch_size)
+        out: Voxels = self._gradient_checkpointed_call(self._forward, x, mod, context)
+        return out
+
+    def _forward(self, x: Voxels, mod: Tensor, context: Tensor | Voxels) -> Voxels:
+        m = _per_voxel(self.six_vectors(mod), x)
+        h = self.self_attn(_modulated(x, self.norm1, m.shift_msa, m.scale_msa))
+        x = _gated(x, h, m.gate_msa)
+        normed = x.replace_features(self.norm2(x.feature_tensor))
+        x = x + self.cross_attn(normed, context)
+        return _gated(x, self.mlp(_modulated(x, self.norm3, m.shift_mlp, m.scale_mlp)), m.gate_mlp)
+
+
+def _per_voxel(six: Tensor, x: Voxels) -> Modulation:
+    """Return six vectors (N, C), each voxel those of its cloud."""
+    rows = six.index_select(0, x.batched_coordinates.batch_indices)
+    return Modulation(*rows.chunk(6, dim=-1))
+
+
+def _modulated(x: Voxels, norm: LayerNorm32, shift: Tensor, scale: Tensor) -> Voxels:
+    return x.replace_features(modulate(norm(x.feature_tensor), shift, scale))
+
+
+def _gated(x: Voxels, h: Voxels, gate: Tensor) -> Voxels:
+    return x.replace_features(x.feature_tensor + h.feature_tensor * gate)
