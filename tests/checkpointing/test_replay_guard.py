@@ -194,7 +194,6 @@ AS_PLAIN: dict[str, Callable[[Block], Any]] = {
 LOADED = "same state loaded"
 
 
-@pytest.mark.filterwarnings("ignore::wcn_ckpt.InactiveBoundaryWarning")
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize("name", [name for name in AS_PLAIN if name != LOADED])
 def test_ground_that_holds_is_replayed_as_plain(name: str, warm: bool) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
@@ -31,10 +30,7 @@ from wcn_ckpt.checkpointing.replay.known import (
 )
 from wcn_ckpt.checkpointing.replay.memory import memory_of
 from wcn_ckpt.checkpointing.replay.options import ReplayOptions, StateDeclaration
-from wcn_ckpt.checkpointing.structure import StructuredCall
-
-_PLAIN = frozenset({Tensor, nn.Parameter})
-"""Types of arguments that torch's checkpoint can take as they are."""
+from wcn_ckpt.checkpointing.structure import PLAIN, StructuredCall
 
 _DEFAULT_FUNCTION = normalize_checkpoint_function(checkpoint)
 
@@ -180,9 +176,9 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
                 return function(fn, *args, **kwargs)
         call: StructuredCall | None = None
         saved: tuple[Any, ...] = args
-        if kwargs or not _PLAIN.issuperset(map(type, args)):
+        if kwargs or not PLAIN.issuperset(map(type, args)):
             call = StructuredCall(args, kwargs)
-            saved = (call.tensors,)
+            saved = call.saved
         frame = ReplayFrame(self, fn, memory, plan, call, function)
         if hook is None:
             return function(frame, *saved)

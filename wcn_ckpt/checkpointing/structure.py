@@ -9,16 +9,20 @@ entry, whatever happened to the caller's own.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from wcn_ckpt.checkpointing.replay.values import address, version
 
 Rebuild = Callable[[Sequence[Tensor]], Any]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+PLAIN = frozenset({Tensor, nn.Parameter})
+"""Types of positional arguments that torch's checkpoint can take as they are."""
 
 
 class StructuredCall:
@@ -29,8 +33,9 @@ class StructuredCall:
         kwargs: keyword arguments.
 
     Attributes:
-        tensors: every tensor in them, without the graph that led to it: a graph would hold the
-            call, and the call the graph.
+        saved: what to hand to torch's checkpoint: tensors that are positional arguments, and a list
+            of those inside other arguments. The latter come without the graph that led to them: a
+            graph would hold the call, and the call the graph.
         others: every other leaf.
     """
 
@@ -43,71 +48,68 @@ class StructuredCall:
         "_needs_grad",
         "_rebuild",
         "others",
-        "tensors",
+        "saved",
     )
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         found: list[Tensor] = []
         self.others: list[Any] = []
         self._names: list[str] = []
-        rebuilds = []
-        labelled = [(f"argument {index}", value) for index, value in enumerate(args)]
-        labelled += [(f"keyword argument {key!r}", value) for key, value in kwargs.items()]
-        for label, value in labelled:
-            rebuilds.append(_take_apart(value, found, self.others))
+        rebuilds: dict[int | str, Rebuild] = {}
+        structured = [(i, value) for i, value in enumerate(args) if type(value) not in PLAIN]
+        for key, value in (*structured, *kwargs.items()):
+            rebuilds[key] = _take_apart(value, found, self.others)
+            label = f"argument {key}" if isinstance(key, int) else f"keyword argument {key!r}"
             self._names += [label] * (len(found) - len(self._names))
-        positional, keys = len(args), list(kwargs)
+        positions = range(len(args))
 
-        def rebuild(tensors: Sequence[Tensor]) -> Arguments:
-            values = [build(tensors) for build in rebuilds]
-            return tuple(values[:positional]), dict(zip(keys, values[positional:], strict=True))
+        def rebuild(plain: Iterator[Tensor], tensors: Sequence[Tensor]) -> Arguments:
+            return (
+                tuple(rebuilds[i](tensors) if i in rebuilds else next(plain) for i in positions),
+                {key: build(tensors) for key, build in rebuilds.items() if isinstance(key, str)},
+            )
 
         self._rebuild = rebuild
         self._arguments: Arguments | None = (args, kwargs)
         self._needs_grad = [tensor.requires_grad and not tensor.is_leaf for tensor in found]
-        self.tensors = [
+        nested = [
             tensor.detach() if inner else tensor
             for tensor, inner in zip(found, self._needs_grad, strict=True)
         ]
-        self._entry_versions = list(map(version, self.tensors))
-        self._addresses = list(map(address, self.tensors))
+        self.saved: tuple[Any, ...] = (*(v for v in args if type(v) in PLAIN), nested)
+        self._entry_versions = list(map(version, nested))
+        self._addresses = list(map(address, nested))
         self._exit_versions = self._entry_versions
 
     def take_arguments(self) -> Arguments:
         """Return the caller's own arguments, once, and let go of them."""
         arguments, self._arguments = self._arguments, None
+        self.saved = ()
         assert arguments is not None
         return arguments
 
-    def forward_ended(self, tensors: Sequence[Tensor]) -> None:
-        """Record that the logical forward has run; `tensors` are `self.tensors`."""
-        self._exit_versions = list(map(version, tensors))
-        self.tensors = []
+    def forward_ended(self, saved: tuple[Any, ...]) -> None:
+        """Record that the logical forward has run; `saved` is `self.saved`."""
+        self._exit_versions = list(map(version, saved[-1]))
 
-    def rebuild(self, tensors: Sequence[Tensor]) -> Arguments:
-        """Return the arguments as they were at entry, around `self.tensors`."""
-        return self._rebuild(
-            [
-                tensor.detach().requires_grad_() if inner else tensor
-                for tensor, inner in zip(tensors, self._needs_grad, strict=True)
-            ]
-        )
+    def rebuild(self, saved: tuple[Any, ...]) -> Arguments:
+        """Return the arguments as they were at entry, around the tensors in `saved`."""
+        nested = [
+            tensor.detach().requires_grad_() if inner else tensor
+            for tensor, inner in zip(saved[-1], self._needs_grad, strict=True)
+        ]
+        return self._rebuild(iter(saved[:-1]), nested)
 
-    def moved(self, tensors: Sequence[Tensor]) -> str | None:
-        """What was changed in place since the call began, and by whom; None if nothing was."""
-        now = list(map(version, tensors))
-        for index in range(len(tensors)):
-            if address(tensors[index]) != self._addresses[index]:
-                return f"{self._describe(index, tensors)} was given other data"
-        for index in range(len(tensors)):
-            if now[index] != self._entry_versions[index]:
+    def moved(self, saved: tuple[Any, ...]) -> str | None:
+        """What was changed inside an argument since the call began, and by whom, if anything."""
+        for index, tensor in enumerate(saved[-1]):
+            what = f"a tensor of shape {tuple(tensor.shape)} in {self._names[index]}"
+            if address(tensor) != self._addresses[index]:
+                return f"{what} was given other data"
+            if version(tensor) != self._entry_versions[index]:
                 by_block = self._exit_versions[index] != self._entry_versions[index]
-                who = "changed in place by the block itself" if by_block else "changed in place"
-                return f"{self._describe(index, tensors)} was {who}"
+                return f"{what} was changed in place{' by the block itself' if by_block else ''}"
         return None
-
-    def _describe(self, index: int, tensors: Sequence[Tensor]) -> str:
-        return f"a tensor of shape {tuple(tensors[index].shape)} in {self._names[index]}"
 
 
 def _take_apart(value: Any, found: list[Tensor], others: list[Any]) -> Rebuild:

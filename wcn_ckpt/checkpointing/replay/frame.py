@@ -83,7 +83,7 @@ class ReplayFrame:
         self._function = function
 
     def __call__(self, *saved: Any) -> Any:
-        """Run the block; `saved` are its tensors, or a list of them for a structured call."""
+        """Run the block; `saved` are the tensors of its arguments."""
         if self._started:
             return self._replay(saved)
         self._started = True
@@ -130,7 +130,7 @@ class ReplayFrame:
             self._draws = draws
             memory.draws_numpy = memory.draws_numpy or draws.from_numpy()
         if self._call is not None:
-            self._call.forward_ended(saved[0])
+            self._call.forward_ended(saved)
         if learning:
             self._boundary.__dict__["_state_was_watched"] = True
         if watched:
@@ -227,7 +227,7 @@ class ReplayFrame:
             self._check_arguments_and_entry(saved)
         if self._lost is not None and plan.options.strict_state:
             report_lost(boundary, self._lost)
-        args, kwargs = (saved, {}) if self._call is None else self._call.rebuild(saved[0])
+        args, kwargs = (saved, {}) if self._call is None else self._call.rebuild(saved)
         entries: list[OriginalEntries] = []
         present: Draws | None = None
         try:
@@ -265,7 +265,7 @@ class ReplayFrame:
     def _check_arguments_and_entry(self, saved: tuple[Any, ...]) -> None:
         boundary = self._boundary
         if self._call is not None:
-            moved = self._call.moved(saved[0])
+            moved = self._call.moved(saved)
             if moved is not None:
                 raise ReplayGuardError(moved_message(boundary, moved))
         for state in self._entry:
