@@ -118,13 +118,16 @@ def assert_twins_agree(
 
 
 def bytes_kept(module: nn.Module, *args: Any, **kwargs: Any) -> int:
-    """Return what a forward keeps for backward, each storage once, parameters left out."""
+    """Return the activations that a forward keeps for backward, each storage once.
+
+    Parameters and integer or complex tables are left out: they live on without a graph.
+    """
     own = {p.untyped_storage().data_ptr() for p in module.parameters()}
     kept: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
+        if tensor.is_floating_point() and storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from wcn_ckpt.checkpointing import GradientCheckpointingModelMixin
 from wcn_ckpt.geometry.autocast import autocast_dtype
 from wcn_ckpt.models.trellis2.precision import cast_matrix_layers, matrix_dtype, str_to_dtype
-from wcn_ckpt.nn.modules.arguments import check_tensor
+from wcn_ckpt.nn.modules.arguments import check_count, check_tensor
 from wcn_ckpt.nn.modules.embeddings import TimestepEmbedder
 from wcn_ckpt.nn.modules.modulation import modulation_layer
 from wcn_ckpt.nn.modules.sparse_conv import check_positive
@@ -79,8 +79,12 @@ class FlowModel(GradientCheckpointingModelMixin, nn.Module):
             ("num_head_channels", num_head_channels),
         ):
             check_positive(value, name)
-        if num_blocks < 0:
-            raise ValueError(f"num_blocks must not be negative, got {num_blocks}")
+        check_count(num_blocks, "num_blocks")
+        if num_heads is None and num_head_channels > model_channels:
+            raise ValueError(
+                f"model_channels={model_channels} leaves no head of "
+                f"num_head_channels={num_head_channels}; pass num_heads"
+            )
         if pe_mode not in ("ape", "rope"):
             raise ValueError(f"pe_mode must be 'ape' or 'rope', got {pe_mode!r}")
         block_dtype = str_to_dtype(dtype)

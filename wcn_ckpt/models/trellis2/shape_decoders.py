@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -166,6 +167,8 @@ class FlexiDualGridVaeDecoder(SparseUnetVaeDecoder):
     ) -> None:
         """See the class."""
         check_positive(resolution, "resolution")
+        if not 0 <= voxel_margin < math.inf:
+            raise ValueError(f"voxel_margin must be finite and not negative, got {voxel_margin!r}")
         super().__init__(
             7,
             model_channels,
