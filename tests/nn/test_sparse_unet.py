@@ -389,6 +389,15 @@ X = scene()
         (lambda: encoder_stages(block_type=["next", "nxt"]), KeyError, "no block 'nxt'; known"),
         (lambda: encoder_stages(block_type=["next", "nxt"]), ValueError, "no block 'nxt'; known"),
         (lambda: encoder_stages(block_args=[{"mlp_ratio": 2}, {}]), TypeError, "mlp_ratio"),
+        (
+            lambda: encoder_stages(
+                num_blocks=[0, 1],
+                block_args=[{"kernel_size": 3}, {}],
+                down_block_kwargs={"kernel_size": 1},
+            ),
+            TypeError,
+            "multiple values for keyword argument 'kernel_size'",
+        ),
         (lambda: decoder_stages().run(X, [X], True), ValueError, "one or the other"),
         (lambda: decoder_stages().run(X, []), ValueError, "each of the 1 resampling.*got 0"),
         (

@@ -49,8 +49,8 @@ class _Stages(nn.ModuleList):
             blocks = [make(channels, **block_args[stage]) for _ in range(count)]
             if stage + 1 < stages:
                 resample = _look_up(block_registry, resample_type[stage])
-                options = {**block_args[stage], **resample_kwargs}
-                blocks.append(resample(channels, model_channels[stage + 1], **options))
+                following = model_channels[stage + 1]
+                blocks.append(resample(channels, following, **block_args[stage], **resample_kwargs))
             self.append(nn.ModuleList(blocks))
 
     def _stage(self, index: int) -> tuple[list[nn.Module], nn.Module | None]:
