@@ -98,18 +98,12 @@ class SparseUnetVaeDecoder(SparseVae):
             ValueError: an argument does not go with `pred_subdiv`, or channels, rows or numbers do
                 not fit.
         """
-        if guide_subs is not None and self.pred_subdiv:
-            raise ValueError(
-                "guide_subs says which children exist, but this model predicts them; build it with "
-                "pred_subdiv=False"
-            )
         if return_subs and not self.pred_subdiv:
             raise ValueError(
                 "return_subs=True asks for predictions, but this model makes none; build it with "
                 "pred_subdiv=True"
             )
-        h, subs = self.blocks.run_with_subs(self._enter(x), guide_subs)
-        out = h.replace_features(self._leave(h, x.dtype, self.output_layer))
+        out, subs = self._decode(x, guide_subs)
         return (out, subs) if return_subs else out
 
     def upsample(self, x: Voxels, upsample_times: int) -> Tensor:
@@ -131,6 +125,17 @@ class SparseUnetVaeDecoder(SparseVae):
             )
         h, _ = self.blocks.run_with_subs(self._enter(x), stop_before_stage=upsample_times)
         return h.batch_indexed_coordinates
+
+    def _decode(
+        self, x: Voxels, guide_subs: Sequence[Voxels] | None
+    ) -> tuple[Voxels, list[Voxels]]:
+        if guide_subs is not None and self.pred_subdiv:
+            raise ValueError(
+                "guide_subs says which children exist, but this model predicts them; build it with "
+                "pred_subdiv=False"
+            )
+        h, subs = self.blocks.run_with_subs(self._enter(x), guide_subs)
+        return h.replace_features(self._leave(h, x.dtype, self.output_layer)), subs
 
 
 class FlexiDualGridVaeDecoder(SparseUnetVaeDecoder):
@@ -202,8 +207,7 @@ class FlexiDualGridVaeDecoder(SparseUnetVaeDecoder):
             TypeError: `x` is not `Voxels`, or of another dtype than the first layer.
             ValueError: `guide_subs` is given, or `x` has other channels.
         """
-        h = super().forward(x, guide_subs)
-        assert isinstance(h, Voxels)
+        h, _ = self._decode(x, guide_subs)
         rows = h.batched_features.tensor
         margin = self.voxel_margin
         vertices = (1 + 2 * margin) * rows[:, 0:3].sigmoid() - margin
