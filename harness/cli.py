@@ -14,6 +14,7 @@ from typing import Annotated, Protocol
 import typer
 
 from harness.arms import ARMS
+from harness.ranks import BACKENDS
 from matrix.axes import AXES
 from matrix.subjects import SUBJECTS
 from matrix.suites import SUITES
@@ -59,6 +60,14 @@ _ArmName = Annotated[
 ]
 _Ranks = Annotated[int, typer.Option("--ranks", min=1, help="Number of local ranks.")]
 _Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the run.")]
+_Seeds = Annotated[
+    int, typer.Option("--seeds", min=1, help="Number of seeds, from --seed on; each its own array.")
+]
+_Device = Annotated[str, typer.Option("--device", help="Where the models are: cpu or cuda.")]
+_Backend = Annotated[
+    str,
+    typer.Option("--backend", help=f"Backend of the ranks' group on CUDA: {', '.join(BACKENDS)}."),
+]
 _CaseTimeout = Annotated[
     float, typer.Option("--case-timeout", min=0.1, help="Seconds until a case counts as hung.")
 ]
@@ -86,7 +95,18 @@ def run(
         Path | None, typer.Option("--out", help="Results folder; a fresh one by default.")
     ] = None,
     seed: _Seed = 0,
+    seeds: _Seeds = 1,
+    device: _Device = "cpu",
+    backend: _Backend = "auto",
     case_timeout: _CaseTimeout = 60.0,
+    baseline: Annotated[
+        Path | None,
+        typer.Option("--baseline", help="JSON file of known findings, each with its reason."),
+    ] = None,
+    last_failed: Annotated[
+        bool,
+        typer.Option("--last-failed", help="Run what was not as expected in the latest run."),
+    ] = False,
     stop_early: Annotated[
         bool, typer.Option("-x", help="Stop after the first case that is not ok.")
     ] = False,
@@ -99,8 +119,10 @@ def run(
     Exit status: 0 all as expected; 1 a case differs, never replayed or raised; 2 the call is
     wrong; 3 a case hung or a rank crashed; 130 interrupted.
     """
-    from harness.commands import RunRequest, run_suite
+    from harness.baseline import BaselineError
+    from harness.commands import run_suite
     from harness.ranks import RankStartError
+    from harness.request import RunRequest
     from harness.store import StoreError
 
     if resume and out is None:
@@ -114,14 +136,22 @@ def run(
             ranks=ranks,
             out=out,
             seed=seed,
+            seeds=seeds,
             case_timeout=case_timeout,
             stop_early=stop_early,
             resume=resume,
+            device=device,
+            backend=backend,
+            baseline=baseline,
+            last_failed=last_failed,
         )
-        selection = request.select()
+        selections = request.select()
+    if not selections:
+        typer.echo("nothing to run: in the latest run all was as expected")
+        return
     try:
-        status = run_suite(request, selection)
-    except StoreError as error:
+        status = run_suite(request, selections)
+    except (StoreError, BaselineError) as error:
         raise typer.BadParameter(str(error)) from None
     except RankStartError as error:
         typer.echo(f"the ranks could not be started: {error}", err=True)
@@ -138,24 +168,34 @@ def list_cases(
     subject: _Subjects = None,
     axis: _AxisValues = None,
     seed: _Seed = 0,
+    seeds: _Seeds = 1,
+    device: _Device = "cpu",
     count: Annotated[
-        bool, typer.Option("--count", help="Print the number of cases and what they cover.")
+        bool,
+        typer.Option(
+            "--count", help="Print the number of cases, how long they take and what they cover."
+        ),
     ] = False,
 ) -> None:
     """List the cases of a suite."""
-    from harness.commands import RunRequest
+    from harness.commands import count_text
+    from harness.request import SuiteRequest
 
     with _bad_values_are_usage_errors():
-        request = RunRequest(
-            suite=suite, subjects=tuple(subject or ()), axes=tuple(axis or ()), seed=seed
+        request = SuiteRequest(
+            suite=suite,
+            subjects=tuple(subject or ()),
+            axes=tuple(axis or ()),
+            seed=seed,
+            seeds=seeds,
+            device=device,
         )
-        selection = request.select()
-    if count:
-        typer.echo(f"{len(selection.cases)} cases")
-        typer.echo(selection.coverage.text)
-        return
-    for case in selection.cases:
-        typer.echo(case.id)
+        selections = request.select()
+        if count:
+            typer.echo(count_text(selections))
+            return
+    for case_id in dict.fromkeys(case.id for s in selections.values() for case in s.cases):
+        typer.echo(case_id)
 
 
 @app.command()
@@ -164,16 +204,21 @@ def replay(
     arm: _ArmName = "checkpointed",
     ranks: _Ranks = 2,
     seed: _Seed = 0,
+    backend: _Backend = "auto",
     case_timeout: _CaseTimeout = 60.0,
 ) -> None:
     """Run one case again and print everything that was found."""
-    from harness.commands import replay_case, resolve_arm, resolve_case
+    from harness.commands import replay_case
     from harness.ranks import RankStartError
+    from harness.request import check_device, resolve_arm, resolve_case
 
     with _bad_values_are_usage_errors():
         case, chosen = resolve_case(case_id), resolve_arm(arm)
+        check_device(str(case.assignment["device"]), backend, ranks)
     try:
-        status = replay_case(case, chosen, ranks=ranks, seed=seed, case_timeout=case_timeout)
+        status = replay_case(
+            case, chosen, ranks=ranks, seed=seed, case_timeout=case_timeout, backend=backend
+        )
     except RankStartError as error:
         typer.echo(f"the ranks could not be started: {error}", err=True)
         status = 3

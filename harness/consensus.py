@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 import torch.distributed as dist
@@ -17,7 +18,7 @@ from harness.equivalence import differences
 from harness.findings import Finding
 from harness.trace import Trace
 from matrix.expectations import Fact
-from matrix.programs import Backward, Program
+from matrix.programs import Program
 
 _Values = Mapping[str, Tensor | None]
 
@@ -30,24 +31,38 @@ class _Watched:
     group: str
 
 
-def _watched(trace: Trace) -> tuple[_Watched, ...]:
-    last = [point for point in trace.points if point.startswith("backward")][-1]
-    start = "start of forward[1]"
+def _watched(program: Program, trace: Trace) -> tuple[_Watched, ...]:
+    points = list(trace.points)
+    starts = [point for point in points if point.startswith("start of forward")][1:]
+    starts = list(dict.fromkeys([*starts[:1], *starts[-1:]]))
+    reduced = [f"backward[{last}]" for last in _last_backwards(program)]
+    last_step = [point for point in points if point.startswith("step")][-1]
     return (
-        _Watched(Fact.GRADIENTS_AGREE, True, last, "gradients"),
-        _Watched(Fact.BUFFERS_AGREE_AT_FORWARD, True, start, "buffers"),
-        _Watched(Fact.BUFFERS_DIFFER_AT_FORWARD, False, start, "buffers"),
-        _Watched(Fact.BUFFERS_DIFFER_AT_END, False, last, "buffers"),
+        _Watched(Fact.PARAMETERS_AGREE_AT_START, True, "set-up", "parameters"),
+        _Watched(Fact.PARAMETERS_DIFFER_AT_START, False, "set-up", "parameters"),
+        _Watched(Fact.PARAMETERS_AGREE_AT_END, True, last_step, "parameters"),
+        _Watched(Fact.PARAMETERS_DIFFER_AT_END, False, last_step, "parameters"),
+        _Watched(Fact.GRADIENTS_DIFFER_BEFORE_SYNC, False, "backward[0]", "gradients"),
+        *(_Watched(Fact.GRADIENTS_AGREE, True, point, "gradients") for point in reduced),
+        *(_Watched(Fact.BUFFERS_AGREE_AT_FORWARD, True, start, "buffers") for start in starts),
+        *(_Watched(Fact.BUFFERS_DIFFER_AT_FORWARD, False, start, "buffers") for start in starts),
+        _Watched(Fact.BUFFERS_DIFFER_AT_END, False, last_step, "buffers"),
     )
 
 
+def _last_backwards(program: Program) -> list[int]:
+    """Return, for each optimizer step, the index of the last backward pass before it."""
+    return [count - 1 for count in accumulate(len(group) for group in program.backwards)]
+
+
 def check_agreement(
-    facts: frozenset[Fact], judged: Trace, rank: int, differs: bool
+    facts: frozenset[Fact], program: Program, judged: Trace, rank: int, differs: bool
 ) -> tuple[list[Finding], bool]:
     """Check which observations agree between ranks, and take a vote.
 
     Args:
         facts: What must hold.
+        program: The training of the case.
         judged: What the judged arm saw on this rank.
         rank: This rank.
         differs: This rank's vote: whether its arms differ.
@@ -57,7 +72,9 @@ def check_agreement(
     """
     alone = dist.get_world_size() == 1
     watched = [
-        item for item in _watched(judged) if item.fact in facts and (item.agree or not alone)
+        item
+        for item in _watched(program, judged)
+        if item.fact in facts and (item.agree or not alone)
     ]
     own = [int(differs), *(_digest(judged.points[i.point][i.group]) for i in watched)]
     gathered = [torch.empty(len(own), dtype=torch.int64) for _ in range(dist.get_world_size())]
@@ -75,7 +92,7 @@ def check_agreement(
 def check_mean_gradient(
     program: Program, judged: Trace, alone: Trace, rank: int, noise: float
 ) -> list[Finding]:
-    """Check that the reduced gradient is the mean of what the ranks compute alone.
+    """Check that each reduced gradient is the mean of what the ranks compute alone.
 
     Let g(r, k) be the gradient of rank r's backward k. In float32 DDP rounds each term at most
     ``m = backwards * (ranks + 3)`` times (accumulating, dividing, summing), so its result is
@@ -83,43 +100,45 @@ def check_mean_gradient(
     dtype's epsilon (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
 
     Args:
-        program: The training step.
+        program: The training of the case.
         judged: What the judged arm saw, reduced over ranks.
-        alone: What the ordinary arm saw on this rank without a wrapper.
+        alone: What the ordinary arm saw on this rank without a wrapper, following ``judged``.
         rank: This rank.
         noise: Measured noise of the ordinary arm, added to the bound.
 
     Returns:
-        One finding for each parameter whose gradient is out of bounds.
+        One finding for each gradient that is out of bounds.
     """
     ranks = dist.get_world_size()
-    reduced = _final_gradients(judged)
-    local = _local_terms(alone)
-    totals, magnitudes = zip(*local.values(), strict=True)
-    summed = torch.cat([part.flatten() for part in (*totals, *magnitudes)])
+    terms = [
+        (name, last, *_local_terms(alone, name, last - len(group) + 1, last))
+        for last, group in zip(_last_backwards(program), program.backwards, strict=True)
+        for name, _ in alone.module.named_parameters()
+    ]
+    summed = torch.cat([part.flatten() for _, _, *parts in terms for part in parts])
     dist.all_reduce(summed)
-    means, bounds = (summed / ranks).chunk(2)
-    roundings = sum(isinstance(step, Backward) for step in program.steps) * (ranks + 3)
+    summed /= ranks
     findings = []
     offset = 0
-    for name, (term, _) in local.items():
-        part = slice(offset, offset + term.numel())
-        offset += term.numel()
-        gradient = reduced.get(name)
+    roundings = max(len(group) for group in program.backwards) * (ranks + 3)
+    for name, last, term, _ in terms:
+        mean, magnitude = summed[offset : offset + 2 * term.numel()].chunk(2)
+        offset += 2 * term.numel()
+        gradient = judged.points[f"backward[{last}]"]["gradients"][name]
         if gradient is None:
             continue
         unit = torch.finfo(gradient.dtype).eps / 2
         gamma = roundings * unit / (1 - roundings * unit)
-        bound = gamma * bounds[part].reshape(term.shape) + noise
-        mean = means[part].reshape(term.shape)
-        gap = (gradient.double() - mean).abs()
+        bound = (gamma * magnitude + noise).reshape(term.shape)
+        mean = mean.reshape(term.shape)
+        gap = (gradient.double().cpu() - mean).abs()
         wrong = (~(gap <= bound)).nonzero()
         if len(wrong):
             index = tuple(wrong[0].tolist())
             findings.append(
                 Finding(
                     rank=rank,
-                    point=_last_backward(judged),
+                    point=f"backward[{last}]",
                     path=f"gradients/{name}{list(index)}",
                     expected=mean[index].item(),
                     got=gradient[index].item(),
@@ -136,28 +155,17 @@ def check_mean_gradient(
     return findings
 
 
-def _last_backward(trace: Trace) -> str:
-    return [point for point in trace.points if point.startswith("backward")][-1]
-
-
-def _final_gradients(trace: Trace) -> _Values:
-    gradients: _Values = trace.points[_last_backward(trace)]["gradients"]
-    return gradients
-
-
-def _local_terms(alone: Trace) -> dict[str, tuple[Tensor, Tensor]]:
-    """Per parameter: the accumulated gradient and the summed magnitudes of its terms, float64."""
-    terms = {}
-    for name, parameter in alone.module.named_parameters():
-        total = torch.zeros(parameter.shape, dtype=torch.float64)
-        magnitude = torch.zeros_like(total)
-        for point, seen in alone.points.items():
-            gradient = seen["gradients"][name] if point.startswith("backward") else None
-            if gradient is not None:
-                magnitude += (gradient.double() - total).abs()
-                total = gradient.double()
-        terms[name] = (total, magnitude)
-    return terms
+def _local_terms(alone: Trace, name: str, first: int, last: int) -> tuple[Tensor, Tensor]:
+    """Return the gradient accumulated over some backwards, and the magnitudes of its terms."""
+    gradients = [alone.points[f"backward[{k}]"]["gradients"][name] for k in range(first, last + 1)]
+    total = torch.zeros(alone.points["set-up"]["parameters"][name].shape, dtype=torch.float64)
+    magnitude = torch.zeros_like(total)
+    for gradient in gradients:
+        if gradient is not None:
+            wide = gradient.double().cpu()
+            magnitude += (wide - total).abs()
+            total = wide
+    return total, magnitude
 
 
 def _digest(values: _Values) -> int:
@@ -165,7 +173,7 @@ def _digest(values: _Values) -> int:
     for name, value in values.items():
         digest.update(name.encode())
         if value is not None:
-            digest.update(value.contiguous().numpy().tobytes())
+            digest.update(value.reshape(-1).view(torch.uint8).cpu().numpy().tobytes())
     return int.from_bytes(digest.digest()[:8], "big", signed=True)
 
 

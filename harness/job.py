@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from matrix.case import Case
-from matrix.expectations import Fact, expected_facts
+from matrix.expectations import (
+    ExpectedDifference,
+    Fact,
+    expected_differences,
+    expected_facts,
+)
 from matrix.programs import Program, build_program
 from matrix.values import Value
 
@@ -37,6 +42,8 @@ class Job:
     """The training step."""
     facts: frozenset[Fact]
     """What must hold across ranks."""
+    expected: tuple[ExpectedDifference, ...]
+    """Differences between the arms that are no fault."""
     arm: str
     """Importable name of the arm that is judged against the ordinary one."""
 
@@ -53,13 +60,16 @@ def make_job(case: Case, *, arm: str, seed: int) -> Job:
         What the ranks are sent.
     """
     subject = case.subject
+    arguments = dict(subject.arguments)
+    for axis, value in zip(case.axes, case.values, strict=True):
+        arguments.update(axis.construct.get(value, {}))
     digest = hashlib.sha256(f"{seed}:{case.id}".encode()).digest()
     return Job(
         case=case.id,
         seed=seed,
         case_seed=int.from_bytes(digest[:4], "big"),
         factory=subject.factory,
-        arguments=subject.arguments,
+        arguments=arguments,
         inputs=subject.inputs,
         input_arguments=subject.input_arguments,
         configure=tuple(
@@ -69,5 +79,6 @@ def make_job(case: Case, *, arm: str, seed: int) -> Job:
         ),
         program=build_program(case.assignment),
         facts=expected_facts(case.cell),
+        expected=expected_differences(case.cell),
         arm=arm,
     )

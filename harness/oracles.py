@@ -6,6 +6,8 @@ be true of it by the meaning of a training step.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from harness.findings import NEVER_REPLAYED, Finding
@@ -15,27 +17,32 @@ from matrix.programs import Program
 _EXACT = "exact count"
 
 
-def updates_equal_forwards(program: Program, judged: Trace, rank: int) -> list[Finding]:
-    """Every BatchNorm that counts its updates has counted one per logical forward."""
-    forwards = len(program.forwards)
-    return [
-        Finding(
-            rank=rank,
-            point="end",
-            path=f"buffers/{name}.num_batches_tracked" if name else "buffers/num_batches_tracked",
-            expected=forwards,
-            got=int(norm.num_batches_tracked),
-            max_abs=abs(int(norm.num_batches_tracked) - forwards),
-            tolerance_source=_EXACT,
-            cause=f"{type(norm).__name__} {name!r} did not update its running statistics once per "
-            f"logical forward: {int(norm.num_batches_tracked)} updates for {forwards} forwards",
-            remedy="keep replays, and nothing else, from updating running statistics",
-        )
-        for name, norm in judged.module.named_modules()
-        if isinstance(norm, _BatchNorm)
-        and norm.num_batches_tracked is not None
-        and int(norm.num_batches_tracked) != forwards
-    ]
+def updates_equal_calls(judged: Trace, rank: int) -> list[Finding]:
+    """Every BatchNorm that counts its updates has counted its calls in logical forwards."""
+    calls = Counter(call.name for forward in judged.norm_calls for call in forward)
+    findings = []
+    for name, norm in judged.module.named_modules():
+        if not isinstance(norm, _BatchNorm) or norm.num_batches_tracked is None:
+            continue
+        path = f"{name}.num_batches_tracked" if name else "num_batches_tracked"
+        got = int(norm.num_batches_tracked)
+        expected = int(judged.points["set-up"]["buffers"][path]) + calls[name]
+        if got != expected:
+            findings.append(
+                Finding(
+                    rank=rank,
+                    point="end",
+                    path=f"buffers/{path}",
+                    expected=expected,
+                    got=got,
+                    max_abs=abs(got - expected),
+                    tolerance_source=_EXACT,
+                    cause=f"{type(norm).__name__} {name!r} did not update its running statistics "
+                    f"once per call in a logical forward: {got} updates for {expected} calls",
+                    remedy="keep replays, and nothing else, from updating running statistics",
+                )
+            )
+    return findings
 
 
 def calls_as_expected(program: Program, ordinary: Trace, judged: Trace, rank: int) -> list[Finding]:

@@ -12,19 +12,29 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
 
+from harness.devices import device_of
 from harness.importing import load
+from harness.inputs import fresh_arguments
 from harness.job import Job
-from harness.trace import Trace, buffers_of, gradients_of, raised_at, random_states
+from harness.norms import NormWatch
+from harness.trace import (
+    Trace,
+    buffers_of,
+    gradients_of,
+    parameters_of,
+    raised_at,
+    random_states,
+)
 from harness.wrapping import wrap
-from matrix.programs import AutogradGrad, Backward, Forward
-
-_INPUTS: dict[tuple[str, str], Any] = {}
-"""Inputs of this rank, kept between cases: drawing them costs more than a small case."""
+from matrix.programs import AutogradGrad, Backward, Forward, OptimizerStep, Step
 
 
-def execute(job: Job, arm: str, rank: int, *, alone: bool = False) -> Trace:
+def execute(
+    job: Job, arm: str, rank: int, *, watch_norms: bool = False, follow: Trace | None = None
+) -> Trace:
     """Run a job's program under one arm.
 
     An exception ends the run; the trace says what was raised and where.
@@ -33,15 +43,18 @@ def execute(job: Job, arm: str, rank: int, *, alone: bool = False) -> Trace:
         job: The job.
         arm: Importable name of the arm's install function.
         rank: The rank this runs on.
-        alone: Leave out the wrapper, so that nothing is exchanged with other ranks.
+        watch_norms: Record the batch statistics of every norm call.
+        follow: Run alone, without a wrapper, and take the parameters and buffers that each
+            forward starts from out of this trace of the same job. The gradients are then those
+            that this rank contributes there.
 
     Returns:
         What was seen.
     """
-    if alone:
+    if follow is not None:
         job = replace(job, program=replace(job.program, wrapper="none"))
     try:
-        trace, execution = _prepare(job, arm, rank)
+        trace, execution = _prepare(job, arm, rank, watch_norms, follow)
     except Exception as error:
         return Trace(nn.Module(), raised=raised_at("set-up", error))
     try:
@@ -54,18 +67,24 @@ def execute(job: Job, arm: str, rank: int, *, alone: bool = False) -> Trace:
     return trace
 
 
-def _prepare(job: Job, arm: str, rank: int) -> tuple[Trace, _Execution]:
-    _seed(job.case_seed)
+def _prepare(
+    job: Job, arm: str, rank: int, watch_norms: bool, follow: Trace | None
+) -> tuple[Trace, _Execution]:
+    # Ranks build different weights, as they do where nothing is seeded: DDP makes them equal.
+    _seed(job.case_seed + rank)
+    device = device_of(job.program.device, rank)
     module = load(job.factory)(**job.arguments)
     for function, value in job.configure:
         load(function)(module, value)
-    module.train()
+    module.to(device).train()
     trace = Trace(module)
     keys = tuple(module.state_dict())
     trace.state_keys = (keys, keys)
     switch = load(arm)(module)
     trace.count_calls()
-    return trace, _Execution(job, rank, trace, wrap(module, job.program), switch)
+    watch = NormWatch(module) if watch_norms else None
+    model = wrap(module, job.program)
+    return trace, _Execution(job, rank, trace, model, switch, device, watch, follow)
 
 
 def _seed(seed: int) -> None:
@@ -73,7 +92,7 @@ def _seed(seed: int) -> None:
     random.seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        numpy.random.seed(seed)
+        numpy.random.seed(seed % 2**32)
 
 
 class _Execution:
@@ -86,29 +105,50 @@ class _Execution:
         trace: Trace,
         model: nn.Module,
         switch: Callable[[bool], None],
+        device: torch.device,
+        watch: NormWatch | None,
+        follow: Trace | None,
     ) -> None:
         self._job = job
-        self._rank = rank
         self._trace = trace
         self._model = model
         self._switch = switch
+        self._checkpointing = True
+        self._device = device
+        self._watch = watch
+        self._follow = follow
+        self._optimizer: torch.optim.Optimizer | None = None
         self._losses: list[Tensor] = []
-        self._backwards = 0
+        self._returned: dict[str, Tensor] = {}
+        self._counts: Counter[str] = Counter()
         self._leaves: dict[str, Tensor] = {}
-        self._arguments = {
-            microbatch: self._fresh_arguments(microbatch) for microbatch in job.program.microbatches
+        self._arguments: dict[int, tuple[Any, ...]] = {}
+        for microbatch in job.program.microbatches:
+            arguments, leaves = fresh_arguments(job, rank, microbatch, device)
+            self._arguments[microbatch] = arguments
+            self._leaves.update(leaves)
+        if watch is not None:
+            trace.norm_calls = watch.forwards
+        trace.module.register_forward_pre_hook(self._record_start)
+        if follow is not None:
+            self._load_parameters(follow, "set-up")
+        trace.points["set-up"] = {
+            "parameters": parameters_of(trace.module),
+            "buffers": buffers_of(trace.module),
         }
         # Ranks draw different numbers, as they do in a real run.
         _seed(job.case_seed + 1 + rank)
 
-    def run(self, step: Forward | Backward | AutogradGrad) -> None:
+    def run(self, step: Step) -> None:
         """Run one step and record what is to be seen after it."""
         if isinstance(step, Forward):
             self._forward(step)
         elif isinstance(step, Backward):
             self._backward(step)
-        else:
+        elif isinstance(step, AutogradGrad):
             self._autograd_grad(step)
+        else:
+            self._optimizer_step(step)
 
     def finish(self) -> None:
         """Record what is to be seen at the end."""
@@ -116,32 +156,24 @@ class _Execution:
         trace.points["end"] = {"random_state": dict(random_states())}
         trace.state_keys = (trace.state_keys[0], tuple(trace.module.state_dict()))
 
-    def _fresh_arguments(self, microbatch: int) -> tuple[Any, ...]:
-        leaves, structure = pytree.tree_flatten(_inputs(self._job, self._rank, microbatch))
-        fresh = []
-        for position, leaf in enumerate(leaves):
-            if isinstance(leaf, Tensor) and leaf.requires_grad:
-                leaf = leaf.detach().clone().requires_grad_()
-                self._leaves[f"microbatch{microbatch}.{position}"] = leaf
-            fresh.append(leaf)
-        arguments: tuple[Any, ...] = pytree.tree_unflatten(fresh, structure)
-        return arguments
-
     def _forward(self, step: Forward) -> None:
         trace, index = self._trace, len(self._losses)
-        hook: AbstractContextManager[Any] = nullcontext()
-        with trace.point(f"forward[{index}]"):
-            self._switch(step.checkpointed)
-            if index > 0:
-                hook = trace.module.register_forward_pre_hook(self._record_start)
+        point = f"forward[{index}]"
+        with trace.point(point):
+            if step.checkpointed != self._checkpointing:
+                self._switch(step.checkpointed)
+                self._checkpointing = step.checkpointed
+            if self._follow is not None:
+                self._load_buffers(self._follow, f"start of {point}")
             before = Counter(trace.total_calls)
-            with hook, self._autocast():
+            watching = self._watch.forward() if self._watch is not None else nullcontext()
+            with self._sync(step.synced), watching, self._autocast():
                 output = self._model(*self._arguments[step.microbatch])
                 tensors = _tensors(output)
                 loss = self._loss(tensors, index)
             trace.forward_calls.append(trace.total_calls - before)
             self._losses.append(loss)
-            trace.points[f"forward[{index}]"] = {
+            trace.points[point] = {
                 "outputs": {str(i): tensor.detach().clone() for i, tensor in enumerate(tensors)},
                 "losses": {str(index): loss.detach().clone()},
                 "buffers": buffers_of(trace.module),
@@ -152,7 +184,7 @@ class _Execution:
         self._trace.points.setdefault(point, {"buffers": buffers_of(module)})
 
     def _backward(self, step: Backward) -> None:
-        with self._trace.point(self._backward_point):
+        with self._trace.point(self._point("backward")), self._sync(step.synced):
             torch.autograd.backward(self._summed(step.forwards), retain_graph=step.retain_graph)
             self._record_backward({})
 
@@ -162,14 +194,19 @@ class _Execution:
             **{f"inputs.{name}": leaf for name, leaf in self._leaves.items()},
             **{name: value for name, value in parameters.items() if value.requires_grad},
         }
-        with self._trace.point(self._backward_point):
+        with self._trace.point(self._point("backward")):
             gradients = torch.autograd.grad(
                 self._summed(step.forwards), list(targets.values()), allow_unused=True
             )
-            self._record_backward(dict(zip(targets, gradients, strict=True)))
+            returned: dict[str, Tensor | None] = dict(zip(targets, gradients, strict=True))
+            for name, gradient in returned.items():
+                if gradient is not None and name in parameters:
+                    known = self._returned.get(name)
+                    self._returned[name] = gradient if known is None else known + gradient
+            self._record_backward(returned)
 
     def _record_backward(self, returned: dict[str, Tensor | None]) -> None:
-        self._trace.points[self._backward_point] = {
+        self._trace.points[self._point("backward")] = {
             "gradients": gradients_of(self._trace.module),
             "returned_gradients": returned,
             "input_gradients": {
@@ -178,39 +215,75 @@ class _Execution:
             },
             "buffers": buffers_of(self._trace.module),
         }
-        self._backwards += 1
+        self._counts["backward"] += 1
 
-    @property
-    def _backward_point(self) -> str:
-        return f"backward[{self._backwards}]"
+    def _optimizer_step(self, step: OptimizerStep) -> None:
+        module, point = self._trace.module, self._point("step")
+        with self._trace.point(point):
+            if self._follow is not None:
+                self._load_parameters(self._follow, point)
+                module.zero_grad()
+            else:
+                for name, parameter in module.named_parameters():
+                    if name in self._returned:
+                        parameter.grad = self._returned[name]
+                if self._optimizer is None:
+                    self._optimizer = torch.optim.SGD(
+                        module.parameters(), lr=step.learning_rate, momentum=step.momentum
+                    )
+                self._optimizer.step()
+                self._optimizer.zero_grad()
+            self._returned = {}
+            self._trace.points[point] = {
+                "parameters": parameters_of(module),
+                "momenta": self._momenta(),
+                "buffers": buffers_of(module),
+            }
+            self._counts["step"] += 1
+
+    def _momenta(self) -> dict[str, Tensor | None]:
+        if self._optimizer is None:
+            return {}
+        momenta = {
+            name: self._optimizer.state.get(parameter, {}).get("momentum_buffer")
+            for name, parameter in self._trace.module.named_parameters()
+        }
+        return {name: None if m is None else m.clone() for name, m in momenta.items()}
+
+    def _load_parameters(self, source: Trace, point: str) -> None:
+        values = source.points[point]["parameters"]
+        for name, parameter in self._trace.module.named_parameters():
+            parameter.data.copy_(values[name])
+
+    def _load_buffers(self, source: Trace, point: str) -> None:
+        values = source.points[point]["buffers"]
+        for name, buffer in self._trace.module.named_buffers():
+            # .data: an earlier graph may have saved the buffer, as DDP's own copies allow.
+            buffer.data.copy_(values[name])
+
+    def _point(self, kind: str) -> str:
+        return f"{kind}[{self._counts[kind]}]"
 
     def _summed(self, forwards: tuple[int, ...]) -> Tensor:
         return torch.stack([self._losses[index] for index in forwards]).sum()
 
+    def _sync(self, synced: bool) -> AbstractContextManager[Any]:
+        if not synced and isinstance(self._model, DistributedDataParallel):
+            return self._model.no_sync()
+        return nullcontext()
+
     def _autocast(self) -> AbstractContextManager[Any]:
         dtype = self._job.program.autocast
-        return torch.autocast("cpu", getattr(torch, dtype)) if dtype else nullcontext()
+        return torch.autocast(self._device.type, getattr(torch, dtype)) if dtype else nullcontext()
 
     def _loss(self, tensors: list[Tensor], index: int) -> Tensor:
         # Random weights: a plain sum behind a BatchNorm has a gradient of nearly zero.
         generator = torch.Generator().manual_seed(self._job.case_seed + index)
         terms = [
-            (tensor.float() * torch.rand(tensor.shape, generator=generator)).mean()
+            (tensor.float() * torch.rand(tensor.shape, generator=generator).to(self._device)).mean()
             for tensor in tensors
         ]
         return torch.stack(terms).sum()
-
-
-def _inputs(job: Job, rank: int, microbatch: int) -> tuple[Any, ...]:
-    place = f"{job.seed} {rank} {microbatch} {sorted(job.input_arguments.items())}"
-    key = (job.inputs, place)
-    if key not in _INPUTS:
-        made = load(job.inputs)(
-            seed=job.seed, rank=rank, microbatch=microbatch, **job.input_arguments
-        )
-        _INPUTS[key] = made if isinstance(made, tuple) else (made,)
-    inputs: tuple[Any, ...] = _INPUTS[key]
-    return inputs
 
 
 def _tensors(output: Any) -> list[Tensor]:

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harness.norms import NormCall
+
 _ALL_BITS = (1 << 64) - 1
 
 Observations = dict[str, dict[str, Any]]
@@ -47,6 +49,8 @@ class Trace:
     """For each forward: boundary -> how often its computation was called during that forward."""
     total_calls: Counter[str] = field(default_factory=Counter)
     """Boundary -> how often its computation was called in all, replays included."""
+    norm_calls: list[list[NormCall]] = field(default_factory=list)
+    """For each forward: the norm calls in it; empty where they were not watched."""
     state_keys: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """Keys of the ``state_dict``: as built, and at the end."""
     raised: Raised | None = None
@@ -91,6 +95,11 @@ def buffers_of(module: nn.Module) -> dict[str, Tensor]:
     return {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
 
 
+def parameters_of(module: nn.Module) -> dict[str, Tensor]:
+    """Copy the parameters of a module."""
+    return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+
+
 def gradients_of(module: nn.Module) -> dict[str, Tensor | None]:
     """Copy ``.grad`` of every parameter; None where there is none."""
     return {
@@ -102,13 +111,15 @@ def gradients_of(module: nn.Module) -> dict[str, Tensor | None]:
 def random_states() -> Mapping[str, str]:
     """Digest the state of torch's, Python's and NumPy's global generators.
 
-    NumPy's is left out where nothing has imported NumPy. Digests can be compared within one
-    process only.
+    CUDA's is left out where CUDA is not in use, NumPy's where nothing has imported NumPy. Digests
+    can be compared within one process only.
     """
     states = {
         "torch": hash(torch.get_rng_state().numpy().tobytes()),
         "python": hash(random.getstate()),
     }
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        states["cuda"] = hash(torch.cuda.get_rng_state().numpy().tobytes())
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         name, keys, *rest = numpy.random.get_state()

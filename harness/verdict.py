@@ -22,6 +22,8 @@ class RankVerdict:
 
     findings: list[Finding] = field(default_factory=list)
     """What was not as expected."""
+    expected: list[Finding] = field(default_factory=list)
+    """What differs for a known reason."""
     noise: float | None = None
     """Largest difference of the ordinary arm from itself; None where it was not measured."""
     raised_at: float | None = None
@@ -74,12 +76,18 @@ def combine(results: Sequence[RankResult]) -> CaseVerdict:
         first = failures[0]
         rest = [_as_victim(failure, first) for failure in failures[1:]]
         return CaseVerdict(first.outcome, (first.finding, *rest, *judged), noise)
-    return CaseVerdict(_judged_outcome(judged), tuple(judged), noise)
+    if judged:
+        return CaseVerdict(_judged_outcome(judged), tuple(judged), noise)
+    expected = tuple(
+        finding
+        for result in results
+        if result.status == "returned"
+        for finding in result.value.expected
+    )
+    return CaseVerdict("expected_difference" if expected else "equal", expected, noise)
 
 
 def _judged_outcome(findings: Sequence[Finding]) -> Outcome:
-    if not findings:
-        return "equal"
     if all(finding.path == NEVER_REPLAYED for finding in findings):
         return "never_replayed"
     return "differs"

@@ -34,6 +34,9 @@ def wrap(module: nn.Module, program: Program) -> nn.Module:
     if program.wrapper == "none":
         return module
     if program.wrapper == "ddp":
-        options: dict[str, Any] = {_BUFFER_OPTION: program.broadcast_buffers}
+        options: dict[str, Any] = {
+            _BUFFER_OPTION: program.broadcast_buffers,
+            "init_sync": program.init_sync,
+        }
         return DistributedDataParallel(module, **options)
     raise ValueError(f"no wrapper {program.wrapper!r}; valid wrappers: none, ddp")

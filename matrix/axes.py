@@ -6,7 +6,9 @@ as they are, because an id names only the axes that are not at their default.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from matrix.programs import ACCUMULATIONS, AUTOCAST_DTYPES, BACKWARDS
 from matrix.values import Value, value_text
@@ -27,6 +29,10 @@ class Axis:
     configure: str | None = None
     """Importable name of ``function(module, value)`` that applies a value to a new subject; None
     where the axis shapes the program instead."""
+    construct: Mapping[Value, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    """Value -> keyword arguments that it adds to the subject's factory."""
+    opt_in: bool = False
+    """Whether values other than the default are run only where they are asked for."""
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be told apart or typed, and a default that is not one."""
@@ -84,14 +90,32 @@ AXES: tuple[Axis, ...] = (
         "backward",
         tuple(BACKWARDS),
         default="plain",
-        doc="one backward(), one autograd.grad, or two passes over a retained graph",
+        doc="one backward(), one autograd.grad, or two or three passes over a retained graph",
     ),
     Axis(
         "accumulation",
         tuple(ACCUMULATIONS),
         default="one",
-        doc="how forwards and backwards of several microbatches interleave",
+        doc="how forwards and backwards of several microbatches interleave; no_sync is DDP's",
     ),
+    Axis(
+        "enable",
+        ("model_call", "constructor", "injected", "user_context", "rng_not_preserved"),
+        default="model_call",
+        doc="how checkpointing is switched on: gradient_checkpointing_enable(), use_checkpoint= of "
+        "the constructor, an injected checkpoint function, a context_fn of the user's own, or "
+        "preserve_rng_state=False",
+        configure="matrix.configure:enable",
+        construct={"constructor": {"use_checkpoint": True}},
+    ),
+    Axis("steps", (1, 3), default=1, doc="optimizer steps, of SGD with momentum"),
+    Axis(
+        "init_sync",
+        (True, False),
+        default=True,
+        doc="whether DDP copies rank 0's weights to all ranks when it is built",
+    ),
+    Axis("device", ("cpu", "cuda"), default="cpu", doc="where the model is", opt_in=True),
 )
 """All axes, in the order that case ids use."""
 

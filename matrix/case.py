@@ -67,8 +67,12 @@ class Case:
 
     @property
     def cell(self) -> dict[str, Value]:
-        """The assignment and the subject's name, as constraints and expectations read it."""
-        return {"subject": self.subject.name, **self.assignment}
+        """The assignment and the subject's traits, as constraints and expectations read them."""
+        return {
+            "subject": self.subject.name,
+            "buffers_follow_data": self.subject.buffers_follow_data,
+            **self.assignment,
+        }
 
     @property
     def id(self) -> str:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+from wcn_ckpt.nn.modules import configure_gradient_checkpointing
 
 
 def bn_momentum(module: nn.Module, momentum: float | None) -> None:
@@ -30,6 +37,45 @@ def running_stats(module: nn.Module, keep: bool) -> None:
         norm.track_running_stats = False
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             norm.register_buffer(name, None)
+
+
+def enable(module: nn.Module, how: str) -> None:
+    """Switch checkpointing on, in one of the ways a user can.
+
+    A module without boundaries is left as it is.
+
+    Args:
+        module: The subject, built with ``use_checkpoint=True`` where ``how`` is ``constructor``.
+        how: ``constructor`` leaves it at that; ``model_call`` is
+            ``gradient_checkpointing_enable()``, ``user_context`` and ``rng_not_preserved`` are the
+            same with keywords; ``injected`` hands every boundary a checkpoint function, as
+            Transformers does.
+    """
+    if how == "constructor":
+        return
+    keywords = _KEYWORDS[how]
+    method = getattr(module, "gradient_checkpointing_enable", None)
+    if method is None or how == "injected":
+        function = functools.partial(checkpoint, use_reentrant=False, **keywords)
+        configure_gradient_checkpointing(module, True, function, strict=False)
+    else:
+        method(keywords or None)
+
+
+def user_contexts() -> tuple[Any, Any]:
+    """Return what a user may pass as ``context_fn``: profiler labels for forward and replay."""
+    return (
+        torch.profiler.record_function("user forward"),
+        torch.profiler.record_function("user replay"),
+    )
+
+
+_KEYWORDS: dict[str, dict[str, Any]] = {
+    "model_call": {},
+    "injected": {},
+    "user_context": {"context_fn": user_contexts},
+    "rng_not_preserved": {"preserve_rng_state": False},
+}
 
 
 def _batch_norms(module: nn.Module) -> list[_BatchNorm]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from matrix.axes import AXES, Axis
+from matrix.subjects import Narrowing, Subject
 from matrix.values import Condition, Value, meets, value_text
 
 
@@ -15,9 +17,9 @@ class Constraint:
 
     when: Condition = field(hash=False)
     """The combinations that are left out. ``subject`` may be named like an axis."""
-    kind: Literal["inapplicable", "raises"]
-    """``inapplicable``: the option does not exist there, so the step is the same step as another
-    case's. ``raises``: the ordinary arm itself raises there."""
+    kind: Literal["inapplicable", "raises", "elsewhere"]
+    """``inapplicable``: the option does not exist there, so the case runs what another case runs.
+    ``raises``: the ordinary arm itself raises there. ``elsewhere``: it is run on another device."""
     reason: str
     """Why, in one sentence."""
 
@@ -36,8 +38,47 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         kind="inapplicable",
         reason="buffer broadcast is an option of DDP; without DDP there is nothing to switch off",
     ),
+    Constraint(
+        when={"wrapper": ("none",), "init_sync": (False,)},
+        kind="inapplicable",
+        reason="sync at init is an option of DDP; without DDP there is nothing to switch off",
+    ),
+    Constraint(
+        when={"device": ("cpu",), "autocast": ("fp16",)},
+        kind="elsewhere",
+        reason="torch's autocast dtype on CPU is bfloat16; float16 is CUDA's and is run there",
+    ),
 )
-"""Every exclusion of the matrix."""
+"""Every exclusion that does not come from a subject."""
+
+
+def constraints_on(
+    subjects: Iterable[Subject],
+    axes: tuple[Axis, ...] = AXES,
+    constraints: tuple[Constraint, ...] = CONSTRAINTS,
+) -> tuple[Constraint, ...]:
+    """Return constraints together with what subjects themselves leave out.
+
+    Args:
+        subjects: The subjects.
+        axes: The axes.
+        constraints: The exclusions that hold for any subject.
+
+    Returns:
+        ``constraints``, then one exclusion for each axis that some of the subjects narrow.
+    """
+    found = list(constraints)
+    named: dict[Narrowing, list[str]] = {}
+    for subject in subjects:
+        for narrowing in subject.narrowings:
+            named.setdefault(narrowing, []).append(subject.name)
+    for narrowing, names in named.items():
+        for axis in axes:
+            kept = narrowing.only.get(axis.name)
+            if kept is not None and (out := [v for v in axis.values if v not in kept]):
+                when = {"subject": tuple(names), axis.name: tuple(out)}
+                found.append(Constraint(when, "inapplicable", narrowing.reason))
+    return tuple(found)
 
 
 def exclusion(

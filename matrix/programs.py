@@ -8,7 +8,7 @@ defined; the axes of the same names offer exactly the keys of these tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matrix.values import Value
 
@@ -21,6 +21,8 @@ class Forward:
     """Which of the rank's microbatches is the input."""
     checkpointed: bool = True
     """False switches checkpointing off for this one forward, in every arm that has it."""
+    synced: bool = True
+    """False runs it under DDP's ``no_sync``; without DDP it makes no difference."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Backward:
     """Indices, in program order, of the forwards whose losses are summed."""
     retain_graph: bool = False
     """Whether a later step goes through the same graph again."""
+    synced: bool = True
+    """False runs it under DDP's ``no_sync``; without DDP it makes no difference."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,23 @@ class AutogradGrad:
     """Indices, in program order, of the forwards whose losses are summed."""
 
 
-Step = Forward | Backward | AutogradGrad
+@dataclass(frozen=True)
+class OptimizerStep:
+    """Let SGD with momentum use the gradients, then drop them."""
+
+    learning_rate: float = 0.1
+    """Factor of the momentum buffer in the update."""
+    momentum: float = 0.9
+    """Factor of the momentum buffer from step to step."""
+
+
+Step = Forward | Backward | AutogradGrad | OptimizerStep
 """One step of a program."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """One training step of one case."""
+    """The training of one case: one or more optimizer steps."""
 
     wrapper: str
     """``none`` or ``ddp``."""
@@ -57,6 +71,10 @@ class Program:
     """Name of the torch dtype forwards are autocast to; None for no autocast."""
     steps: tuple[Step, ...]
     """What runs, in order."""
+    init_sync: bool = True
+    """Whether DDP copies rank 0's parameters and buffers to the others when it is built."""
+    device: str = "cpu"
+    """Type of the device the model is on: ``cpu`` or ``cuda``."""
 
     @property
     def forwards(self) -> tuple[Forward, ...]:
@@ -67,6 +85,28 @@ class Program:
     def microbatches(self) -> tuple[int, ...]:
         """The microbatches that the program reads, each once, ascending."""
         return tuple(sorted({forward.microbatch for forward in self.forwards}))
+
+    @property
+    def backwards(self) -> tuple[tuple[Backward | AutogradGrad, ...], ...]:
+        """The backward passes before each optimizer step, in program order."""
+        groups: list[tuple[Backward | AutogradGrad, ...]] = [()]
+        for step in self.steps:
+            if isinstance(step, (Backward, AutogradGrad)):
+                groups[-1] += (step,)
+            elif isinstance(step, OptimizerStep):
+                groups.append(())
+        return tuple(group for group in groups if group)
+
+    def copies_buffers(self, forward: int) -> bool:
+        """Tell whether DDP copies rank 0's buffers when a forward starts.
+
+        Args:
+            forward: Index of the forward.
+
+        Returns:
+            False without the option, and where the forward before it ran under ``no_sync``.
+        """
+        return self.broadcast_buffers and (forward == 0 or self.forwards[forward - 1].synced)
 
     def replays(self, forward: int) -> int:
         """Return how often a checkpointed arm must replay a forward.
@@ -79,64 +119,98 @@ class Program:
         """
         if not self.forwards[forward].checkpointed:
             return 0
-        backwards = (step for step in self.steps if not isinstance(step, Forward))
-        return sum(forward in step.forwards for step in backwards)
+        return sum(forward in step.forwards for group in self.backwards for step in group)
 
 
-Rounds = tuple[tuple[Forward, ...], ...]
+@dataclass(frozen=True)
+class Round:
+    """Some forwards and then one kind of backward through them."""
 
-ACCUMULATIONS: Mapping[str, Rounds] = {
-    "one": ((Forward(0),),),
-    "joint": ((Forward(0), Forward(1)),),
-    "sequential": ((Forward(0),), (Forward(1),)),
-    "plain_then_checkpointed": ((Forward(0, checkpointed=False), Forward(1)),),
+    forwards: tuple[Forward, ...]
+    """They count their microbatches from 0 in each optimizer step."""
+    synced: bool = True
+    """False runs the whole round under DDP's ``no_sync``."""
+
+
+ACCUMULATIONS: Mapping[str, tuple[Round, ...]] = {
+    "one": (Round((Forward(0),)),),
+    "joint": (Round((Forward(0), Forward(1))),),
+    "sequential": (Round((Forward(0),)), Round((Forward(1),))),
+    "plain_then_checkpointed": (Round((Forward(0, checkpointed=False), Forward(1))),),
+    "no_sync": (
+        Round((Forward(0),), synced=False),
+        Round((Forward(1),), synced=False),
+        Round((Forward(2),), synced=False),
+        Round((Forward(3),)),
+    ),
 }
-"""Accumulation pattern -> rounds; a round is its forwards and then one backward through them."""
+"""Accumulation pattern -> the rounds before each optimizer step."""
+
+Forwards = tuple[int, ...]
 
 
-def _plain(forwards: tuple[int, ...]) -> tuple[Step, ...]:
-    return (Backward(forwards),)
+def _plain(forwards: Forwards, synced: bool) -> tuple[Step, ...]:
+    return (Backward(forwards, synced=synced),)
 
 
-def _autograd_grad(forwards: tuple[int, ...]) -> tuple[Step, ...]:
+def _autograd_grad(forwards: Forwards, synced: bool) -> tuple[Step, ...]:
     return (AutogradGrad(forwards),)
 
 
-def _retained(forwards: tuple[int, ...]) -> tuple[Step, ...]:
-    return (Backward(forwards, retain_graph=True), Backward(forwards))
+def _retained(forwards: Forwards, synced: bool) -> tuple[Step, ...]:
+    return (Backward(forwards, True, synced), Backward(forwards, False, synced))
 
 
-BACKWARDS: Mapping[str, Callable[[tuple[int, ...]], tuple[Step, ...]]] = {
+def _retained_twice(forwards: Forwards, synced: bool) -> tuple[Step, ...]:
+    return (Backward(forwards, True, synced), *_retained(forwards, synced))
+
+
+BACKWARDS: Mapping[str, Callable[[Forwards, bool], tuple[Step, ...]]] = {
     "plain": _plain,
     "autograd.grad": _autograd_grad,
     "retained": _retained,
+    "retained3": _retained_twice,
 }
 """Kind of backward pass -> the steps that follow the forwards of a round."""
 
-AUTOCAST_DTYPES: Mapping[str, str | None] = {"off": None, "bf16": "bfloat16"}
+AUTOCAST_DTYPES: Mapping[str, str | None] = {"off": None, "bf16": "bfloat16", "fp16": "float16"}
 """Autocast setting -> name of the torch dtype."""
 
 
 def build_program(values: Mapping[str, Value]) -> Program:
-    """Build the training step of a case.
+    """Build the training of a case.
 
     Args:
-        values: A value for each axis; axes that do not shape the step are ignored.
+        values: A value for each axis; axes that do not shape the program are ignored.
 
     Returns:
-        The program. ``broadcast_buffers`` is read under ``wrapper=ddp`` only.
+        The program. Options of DDP are read under ``wrapper=ddp`` only.
     """
     after_forwards = BACKWARDS[str(values["backward"])]
+    rounds = ACCUMULATIONS[str(values["accumulation"])]
+    per_step = 1 + max(forward.microbatch for part in rounds for forward in part.forwards)
     steps: list[Step] = []
     count = 0
-    for forwards in ACCUMULATIONS[str(values["accumulation"])]:
-        indices = tuple(range(count, count + len(forwards)))
-        count += len(forwards)
-        steps += [*forwards, *after_forwards(indices)]
+    for number in range(int(values["steps"] or 0)):
+        for part in rounds:
+            indices = tuple(range(count, count + len(part.forwards)))
+            count += len(part.forwards)
+            steps += [
+                replace(
+                    forward,
+                    microbatch=forward.microbatch + number * per_step,
+                    synced=part.synced,
+                )
+                for forward in part.forwards
+            ]
+            steps += after_forwards(indices, part.synced)
+        steps.append(OptimizerStep())
     wrapper = str(values["wrapper"])
     return Program(
         wrapper=wrapper,
         broadcast_buffers=wrapper == "ddp" and bool(values["broadcast_buffers"]),
+        init_sync=wrapper == "ddp" and bool(values["init_sync"]),
         autocast=AUTOCAST_DTYPES[str(values["autocast"])],
+        device=str(values["device"]),
         steps=tuple(steps),
     )

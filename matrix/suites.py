@@ -7,10 +7,43 @@ from dataclasses import dataclass
 
 from matrix.axes import AXES, Axis, axis_named
 from matrix.case import Case
-from matrix.constraints import CONSTRAINTS, Constraint
+from matrix.constraints import CONSTRAINTS, Constraint, constraints_on
 from matrix.covering import Coverage, coverage, covering_rows
 from matrix.subjects import SUBJECTS, Subject
 from matrix.values import Value
+
+CARD = ("bn_momentum", "running_stats", "wrapper", "broadcast_buffers", "autocast")
+"""The axes of the design card."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is run of some subjects. The subject is a factor like the axes."""
+
+    strength: int | None
+    """Every combination of values of this many factors is run at least once; None for all of
+    them, 0 to leave the factors outside ``full`` at their default."""
+    full: tuple[str, ...] = ()
+    """Factors whose full product is run; the covering is then one of the other factors, within
+    each combination of these."""
+    kinds: tuple[str, ...] = ("block", "model")
+    """Kinds of subjects it is for."""
+    names: tuple[str, ...] | None = None
+    """Names of the subjects it is for; None for all of those kinds."""
+
+    def takes(self, subject: Subject) -> bool:
+        """Tell whether it is for a subject."""
+        return subject.kind in self.kinds and (self.names is None or subject.name in self.names)
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """Something a suite does without where it would be too long."""
+
+    plans: tuple[Plan, ...]
+    """What is run then."""
+    note: str
+    """What was thinned."""
 
 
 @dataclass(frozen=True)
@@ -19,16 +52,57 @@ class Suite:
 
     name: str
     """As in ``--suite``."""
-    strength: int | None
-    """Every combination of values of this many factors is run at least once; None for the full
-    product. The subject is a factor like the axes."""
+    plans: tuple[Plan, ...]
+    """What is run."""
     doc: str
     """What it is for, in one line."""
+    most: int = 10_000
+    """Largest number of cases."""
+    thinnings: tuple[Thinning, ...] = ()
+    """What is run instead where that would be more cases, in the order they are tried."""
 
+
+_MODELS_THIN = Plan(2, kinds=("model",))
 
 SUITES: tuple[Suite, ...] = (
-    Suite("smoke", 2, "every pair of values at least once; the default"),
-    Suite("card", None, "the full product of all axes on all subjects"),
+    Suite("smoke", (Plan(2),), "every pair of values at least once; the default"),
+    Suite("pr", (Plan(3),), "every triple of values at least once; for a change"),
+    Suite(
+        "card",
+        (
+            Plan(
+                0,
+                full=("subject", *CARD, "backward", "accumulation"),
+                names=("basic", "basic-down", "bottleneck", "bottleneck-down"),
+            ),
+        ),
+        "the full product of the design card, backward and accumulation on the MinkUNet blocks",
+    ),
+    Suite(
+        "nightly",
+        (
+            Plan(2, full=("subject", *CARD), kinds=("block",)),
+            Plan(3, kinds=("model",)),
+        ),
+        "the full product of the design card on every block, times every pair of the other axes; "
+        "every triple of values on whole models",
+        thinnings=(
+            Thinning(
+                (Plan(2, full=("subject", *CARD), kinds=("block",)), _MODELS_THIN),
+                "whole models: pairs instead of triples",
+            ),
+            Thinning(
+                (Plan(1, full=("subject", *CARD), kinds=("block",)), _MODELS_THIN),
+                "whole models: pairs instead of triples; axes outside the design card: each value "
+                "instead of each pair, within each combination of the card",
+            ),
+            Thinning(
+                (Plan(3, kinds=("block",)), _MODELS_THIN),
+                "whole models: pairs instead of triples; blocks: triples instead of the full "
+                "product of the design card",
+            ),
+        ),
+    ),
 )
 """All suites."""
 
@@ -39,8 +113,16 @@ class Selection:
 
     cases: tuple[Case, ...]
     """In the order they run."""
-    coverage: Coverage
-    """What they cover."""
+    coverages: tuple[Coverage, ...]
+    """What they cover: one figure for each plan of the suite."""
+    thinned: str | None = None
+    """What was thinned, if anything was."""
+
+    @property
+    def coverage_text(self) -> str:
+        """The figures, one sentence per line, and what was thinned."""
+        texts = [figure.text for figure in self.coverages]
+        return "\n".join([*texts, f"thinned: {self.thinned or 'nothing'}"])
 
 
 def suite_named(name: str) -> Suite:
@@ -71,29 +153,70 @@ def select(
         suite: How much is run.
         subjects: On what.
         axes: All axes, in canonical order.
-        only: Axis name -> the values it is narrowed to.
-        constraints: What is left out.
+        only: Axis name -> the values it is narrowed to. An axis that is run only where it is
+            asked for keeps its default if it is not named here.
+        constraints: What is left out of any subject; what subjects leave out is added.
         seed: Varies the choice among equally good arrays.
 
     Returns:
         The cases and what they cover, within the narrowed axes.
 
     Raises:
-        ValueError: If an axis does not exist, or constraints leave no case.
+        ValueError: If an axis does not exist, no subject is one of the suite's, constraints leave
+            no case, or the thinnest form of the suite has more cases than it may have.
     """
     narrowed = dict(only or {})
     for name in narrowed:
         axis_named(name, axes)
-    by_name = {subject.name: subject for subject in subjects}
-    factors: dict[str, tuple[Value, ...]] = {"subject": tuple(by_name)}
-    factors |= {axis.name: narrowed.get(axis.name, axis.values) for axis in axes}
-    rows = covering_rows(factors, suite.strength, constraints=constraints, seed=seed)
-    figure = coverage(rows, factors, suite.strength, constraints)
-    if not rows:
-        reasons = "; ".join(f"{rule.text}: {rule.reason}" for rule in constraints)
+    for axis in axes:
+        if axis.opt_in:
+            narrowed.setdefault(axis.name, (axis.default,))
+    rules = constraints_on(subjects, axes, constraints)
+    ladder = ((suite.plans, None), *((step.plans, step.note) for step in suite.thinnings))
+    for plans, note in ladder:
+        selection = _selection(plans, note, subjects, axes, narrowed, rules, seed)
+        if len(selection.cases) <= suite.most:
+            break
+    else:
+        raise ValueError(
+            f"suite {suite.name!r} would have {len(selection.cases)} cases, more than "
+            f"{suite.most}; narrow it with --subject or --axis"
+        )
+    if not selection.coverages:
+        raise ValueError(f"suite {suite.name!r} has none of {[s.name for s in subjects]}")
+    if not selection.cases:
+        reasons = "; ".join(f"{rule.text}: {rule.reason}" for rule in rules)
         raise ValueError(f"exclusions leave no case in {dict(narrowed)!r} ({reasons})")
-    cases = tuple(
-        Case.of(by_name[str(row["subject"])], {axis.name: row[axis.name] for axis in axes}, axes)
-        for row in rows
-    )
-    return Selection(cases, figure)
+    return selection
+
+
+def _selection(
+    plans: tuple[Plan, ...],
+    note: str | None,
+    subjects: Sequence[Subject],
+    axes: tuple[Axis, ...],
+    narrowed: Mapping[str, tuple[Value, ...]],
+    constraints: tuple[Constraint, ...],
+    seed: int,
+) -> Selection:
+    cases: list[Case] = []
+    coverages: list[Coverage] = []
+    for plan in plans:
+        by_name = {subject.name: subject for subject in subjects if plan.takes(subject)}
+        if not by_name:
+            continue
+        factors: dict[str, tuple[Value, ...]] = {"subject": tuple(by_name)}
+        for axis in axes:
+            at_default = plan.strength == 0 and axis.name not in plan.full
+            values = narrowed.get(axis.name, axis.values)
+            factors[axis.name] = (axis.default,) if at_default else values
+        strength = plan.strength or (0 if plan.full else None)
+        rows = covering_rows(factors, strength, full=plan.full, constraints=constraints, seed=seed)
+        coverages.append(coverage(rows, factors, strength, constraints, plan.full))
+        cases += [
+            Case.of(
+                by_name[str(row["subject"])], {axis.name: row[axis.name] for axis in axes}, axes
+            )
+            for row in rows
+        ]
+    return Selection(tuple(cases), tuple(coverages), note)

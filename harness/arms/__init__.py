@@ -1,9 +1,10 @@
 """Ways to run a subject that can be judged against its ordinary run.
 
-An arm is a function ``install(module) -> switch``. ``install`` prepares a newly built module in
-place; ``switch(True)`` or ``switch(False)`` is called before each forward and turns checkpointing
-on or off. To add an arm, write such a function and list it in ``ARMS``; one that is not listed is
-judged just as well by its importable name.
+An arm is a function ``install(module) -> switch``. ``install`` prepares a newly built module, whose
+boundaries are enabled in the way the case asks for, in place; ``switch(False)`` or ``switch(True)``
+is called before a forward that is to be run otherwise than the one before it, the first one with
+checkpointing on. To add an arm, write such a function and list it in ``ARMS``; one that is not
+listed is judged just as well by its importable name.
 """
 
 from __future__ import annotations

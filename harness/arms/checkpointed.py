@@ -10,10 +10,10 @@ from wcn_ckpt.nn.modules import configure_gradient_checkpointing
 
 
 def install(module: nn.Module) -> Callable[[bool], None]:
-    """Enable every boundary of the module.
+    """Leave the boundaries enabled as they are: how they were enabled is part of the case.
 
     Args:
-        module: The newly built subject.
+        module: The newly built subject, with its boundaries enabled.
 
     Returns:
         A switch for all its boundaries.
@@ -25,5 +25,9 @@ def install(module: nn.Module) -> Callable[[bool], None]:
     def switch(on: bool) -> None:
         configure_gradient_checkpointing(module, on)
 
-    switch(True)
+    if not any(hasattr(child, "gradient_checkpointing") for child in module.modules()):
+        raise ValueError(
+            f"{type(module).__name__} has no boundary to checkpoint: derive a block in it from "
+            "GradientCheckpointingMixin"
+        )
     return switch

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from torch import nn
 
+from wcn_ckpt.nn.modules import configure_gradient_checkpointing
+
 
 def install(module: nn.Module) -> Callable[[bool], None]:
-    """Leave the module as it is.
+    """Switch every boundary off, however it was switched on.
 
     Args:
         module: The newly built subject.
@@ -16,6 +18,7 @@ def install(module: nn.Module) -> Callable[[bool], None]:
     Returns:
         A switch that does nothing.
     """
+    configure_gradient_checkpointing(module, False, strict=False)
 
     def switch(on: bool) -> None:
         pass

@@ -1,7 +1,7 @@
-"""Local ranks: processes that start once, form a gloo group and run many tasks."""
+"""Local ranks: processes that start once, form a process group and run many tasks."""
 
 from __future__ import annotations
 
-from harness.ranks.pool import RankPool, RankResult, RankStartError
+from harness.ranks.pool import BACKENDS, RankPool, RankResult, RankStartError
 
-__all__ = ["RankPool", "RankResult", "RankStartError"]
+__all__ = ["BACKENDS", "RankPool", "RankResult", "RankStartError"]

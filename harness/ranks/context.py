@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from harness.devices import group_backend
+
 _GROUP_TIMEOUT = timedelta(minutes=30)
 """Far above any case's time limit: the pool ends a case, the group's own limit never does."""
 
@@ -19,14 +21,16 @@ class RankContext:
         rank: This rank, from 0.
         size: Number of ranks.
         folder: A folder that all ranks share, for their rendezvous files.
+        backend: Backend of the group: ``auto``, ``gloo`` or ``nccl``.
     """
 
-    def __init__(self, rank: int, size: int, folder: Path) -> None:
+    def __init__(self, rank: int, size: int, folder: Path, backend: str) -> None:
         """Keep the arguments; the group is joined by :meth:`join`."""
         self.rank = rank
         self.size = size
         self.group_lost = False
         self._folder = folder
+        self._backend = group_backend(backend, size)
 
     def join(self, generation: int) -> None:
         """Form a new process group with the other ranks, leaving the current one if any.
@@ -36,7 +40,7 @@ class RankContext:
         """
         self.leave()
         dist.init_process_group(
-            "gloo",
+            self._backend,
             init_method=f"file://{self._folder}/group-{generation}",
             rank=self.rank,
             world_size=self.size,

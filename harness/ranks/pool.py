@@ -21,6 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, cast
 
+BACKENDS = ("auto", "gloo", "nccl")
+"""Backends of the ranks' group; ``auto`` is nccl where each rank has a CUDA device of its own."""
+
 STACKS_SIGNAL = signal.SIGUSR1
 """Makes a rank write the stacks of all its threads to its stacks file."""
 
@@ -58,7 +61,7 @@ class _Rank:
 
 
 class RankPool:
-    """Persistent gloo ranks on this machine.
+    """Persistent ranks on this machine.
 
     Use it as a context manager, and from one thread. Ranks never outlive the process that made
     the pool, however that ends.
@@ -67,12 +70,23 @@ class RankPool:
         size: Number of ranks.
         start_timeout: Seconds the ranks may take to start.
         grace: Seconds that the other ranks get to report after one rank failed.
+        backend: One of :data:`BACKENDS`; the CPU is served by gloo in any case.
     """
 
-    def __init__(self, size: int = 2, *, start_timeout: float = 120.0, grace: float = 5.0) -> None:
+    def __init__(
+        self,
+        size: int = 2,
+        *,
+        start_timeout: float = 120.0,
+        grace: float = 5.0,
+        backend: str = "gloo",
+    ) -> None:
         """Start the processes; returns before they are ready."""
         if size < 1:
             raise ValueError(f"a pool needs at least one rank, got {size}")
+        if backend not in BACKENDS:
+            raise ValueError(f"no backend {backend!r}; valid backends: {', '.join(BACKENDS)}")
+        self._backend = backend
         self.size = size
         self._start_timeout = start_timeout
         self._grace = grace
@@ -165,6 +179,7 @@ class RankPool:
         command = [sys.executable, "-m", "harness.ranks.worker"]
         command += ["--rank", str(rank), "--size", str(self.size), "--folder", str(folder)]
         command += ["--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
+        command += ["--backend", self._backend]
         with theirs, open(folder / f"log-{rank}", "wb") as log:
             process = subprocess.Popen(
                 command,

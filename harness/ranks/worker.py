@@ -36,7 +36,7 @@ def main() -> None:
     faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True)
     torch.set_num_threads(1)
     connection = Connection(arguments.fd)
-    context = RankContext(arguments.rank, arguments.size, folder)
+    context = RankContext(arguments.rank, arguments.size, folder, arguments.backend)
     context.join(0)
     connection.send(("ready", None))
     _serve(connection, context)
@@ -51,7 +51,8 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="harness.ranks.worker")
     for name in ("rank", "size", "fd", "parent"):
         parser.add_argument(f"--{name}", type=int, required=True)
-    parser.add_argument("--folder", required=True)
+    for name in ("folder", "backend"):
+        parser.add_argument(f"--{name}", required=True)
     return parser.parse_args()
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from harness.report.tally import summary_line, tabulate
+from harness.baseline import Known
+from harness.report.tally import expected_reasons, summary_line, tabulate
 from harness.row import Row
 
 SUMMARY_FILE = "summary.md"
@@ -18,7 +19,7 @@ _TEMPLATE = """\
 # ckpt-lab: {{ headline }}
 
 {% for name, value in facts.items() -%}
-- {{ name }}: {{ value }}
+- {{ name }}: {{ value | join_lines }}
 {% endfor %}
 ## Cases by axis value and subject
 
@@ -27,6 +28,18 @@ _TEMPLATE = """\
 {% for label, cells in table.lines -%}
 | {{ label }} |{% for cell in cells %} {{ cell.text }} |{% endfor %}
 {% endfor %}
+{%- if expected %}
+## Expected differences
+{% for reason, count in expected.items() %}
+- {{ count }} cases: {{ reason | cell }}
+{%- endfor %}
+{% endif %}
+{%- if vanished %}
+## No longer found
+{% for known in vanished %}
+- {{ known.text | cell }}
+{%- endfor %}
+{% endif %}
 {%- if failing %}
 ## Findings
 {% for row in failing %}
@@ -53,13 +66,19 @@ _TEMPLATE = """\
 """
 
 
-def write_summary(folder: Path, rows: Sequence[Row], facts: Mapping[str, Any]) -> Path:
+def write_summary(
+    folder: Path,
+    rows: Sequence[Row],
+    facts: Mapping[str, Any],
+    vanished: Sequence[Known] = (),
+) -> Path:
     """Write ``summary.md``.
 
     Args:
         folder: The results folder.
         rows: The rows of the run.
         facts: What was asked and what it covers, name -> text.
+        vanished: Known findings that no case shows any more.
 
     Returns:
         Where it was written.
@@ -67,11 +86,14 @@ def write_summary(folder: Path, rows: Sequence[Row], facts: Mapping[str, Any]) -
     environment = Environment(undefined=StrictUndefined, autoescape=False)
     environment.filters["cell"] = _cell
     environment.filters["number"] = _number
+    environment.filters["join_lines"] = lambda value: "; ".join(str(value).splitlines())
     failing = [row for row in rows if not row.passed]
     text = environment.from_string(_TEMPLATE).render(
         headline=summary_line(rows),
         facts=facts,
         table=tabulate(rows),
+        expected=expected_reasons(rows),
+        vanished=vanished,
         failing=failing[:_MOST_DETAILED],
         rest=failing[_MOST_DETAILED:],
     )

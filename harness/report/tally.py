@@ -40,6 +40,17 @@ def outcome_counts(rows: Sequence[Row]) -> dict[str, int]:
     return {outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]}
 
 
+def expected_reasons(rows: Sequence[Row]) -> dict[str, int]:
+    """Return reason -> number of cases, for the cases that differ as expected."""
+    return dict(
+        Counter(
+            row.findings[0].cause
+            for row in rows
+            if row.outcome == "expected_difference" and row.findings
+        )
+    )
+
+
 def tabulate(rows: Sequence[Row]) -> Table:
     """Return the table of subjects and axis values.
 
@@ -51,18 +62,14 @@ def tabulate(rows: Sequence[Row]) -> Table:
         others behind them.
     """
     subjects = tuple(sorted({row.subject for row in rows}))
+    values = axis_texts(rows)
     totals: Counter[tuple[str, str, str]] = Counter()
     passed: Counter[tuple[str, str, str]] = Counter()
-    values: dict[str, list[str]] = {
-        axis.name: [value_text(value) for value in axis.values] for axis in AXES
-    }
     for row in rows:
         for axis, value in row.axes.items():
-            text = value_text(value)
-            if text not in values.setdefault(axis, []):
-                values[axis].append(text)
-            totals[axis, text, row.subject] += 1
-            passed[axis, text, row.subject] += row.passed
+            key = (axis, value_text(value), row.subject)
+            totals[key] += 1
+            passed[key] += row.passed
     lines = tuple(
         (
             f"{axis}={text}",
@@ -70,9 +77,28 @@ def tabulate(rows: Sequence[Row]) -> Table:
         )
         for axis, texts in values.items()
         for text in texts
-        if any(totals[axis, text, s] for s in subjects)
     )
     return Table(subjects, lines)
+
+
+def axis_texts(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Return axis -> texts of the values that occur.
+
+    Known values stand in the order of their axis, others behind them.
+    """
+    seen: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for name, value in row.axes.items():
+            seen.setdefault(name, {})[value_text(value)] = None
+    order = {axis.name: [value_text(value) for value in axis.values] for axis in AXES}
+    names = [*(name for name in order if name in seen), *(n for n in seen if n not in order)]
+    return {
+        name: [
+            *(text for text in order.get(name, ()) if text in seen[name]),
+            *(text for text in seen[name] if text not in order.get(name, ())),
+        ]
+        for name in names
+    }
 
 
 def summary_line(rows: Sequence[Row]) -> str:

@@ -18,8 +18,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from harness.baseline import Known
 from harness.findings import Finding, Scalar
-from harness.report.tally import summary_line, tabulate
+from harness.report.tally import expected_reasons, summary_line, tabulate
 from harness.row import Row
 
 _PLAIN_SECONDS = 5.0
@@ -85,7 +86,20 @@ def show_result(rows: Sequence[Row], console: Console) -> None:
     if len(failing) > _MOST_CASES:
         rest = len(failing) - _MOST_CASES
         console.print(f"... and {rest} more cases that are not as expected: see the report")
+    for reason, count in expected_reasons(rows).items():
+        console.print(f"expected: {count} {'case' if count == 1 else 'cases'}: {reason}")
     console.print(summary_line(rows))
+
+
+def show_vanished(vanished: Sequence[Known], console: Console) -> None:
+    """Print the listed findings that no case shows any more.
+
+    Args:
+        vanished: The findings.
+        console: Where to print.
+    """
+    for known in vanished:
+        console.print(f"no longer found, take it off the baseline: {known.text}")
 
 
 def show_findings(row: Row, console: Console, *, everything: bool = False) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from harness.arms.checkpointed import install as install_checkpointed
 from harness.ranks.context import RankContext
+from matrix.blocks import MyBlock
 
 Switch = Callable[[bool], None]
 
@@ -52,6 +55,35 @@ def drifting_buffer(module: nn.Module) -> Switch:
 
     module.register_forward_hook(drift)
     return install_checkpointed(module)
+
+
+def drift_after_third_step(module: nn.Module) -> Switch:
+    """Rank 1 moves a running mean when the optimizer has stepped three times."""
+    if os.environ["RANK"] == "1":
+        parameter = next(module.parameters())
+        buffer = next(module.buffers())
+        steps = []
+
+        def drift(optimizer: torch.optim.Optimizer, *_: object) -> None:
+            if any(parameter is p for group in optimizer.param_groups for p in group["params"]):
+                steps.append(optimizer)
+                if len(steps) == 3:
+                    buffer.data[0] += 1e-5
+                    handle.remove()
+
+        handle = register_optimizer_step_post_hook(drift)
+    return install_checkpointed(module)
+
+
+class DoublyUpdatingBlock(MyBlock):
+    """Counts one update and makes two, in every arm: the second one behind the norm's back."""
+
+    def _forward(self, x: Tensor) -> Tensor:
+        y = super()._forward(x)
+        with torch.no_grad():
+            rows, norm = self.linear(x), self.norm
+            functional.batch_norm(rows, norm.running_mean, norm.running_var, training=True)
+        return y
 
 
 def extra_draw(module: nn.Module) -> Switch:

@@ -16,11 +16,15 @@ from harness.job import Job
 from harness.program import execute
 from harness.ranks.context import RankContext
 from harness.trace import Trace
+from harness.wrapping import wrap
 from matrix.expectations import Fact
-from matrix.programs import Backward, Forward, Program
+from matrix.programs import Backward, Forward, OptimizerStep, Program
 
 STEP = Program(
-    wrapper="ddp", broadcast_buffers=True, autocast=None, steps=(Forward(0), Backward((0,)))
+    wrapper="ddp",
+    broadcast_buffers=True,
+    autocast=None,
+    steps=(Forward(0), Forward(1), Backward((0, 1)), OptimizerStep()),
 )
 
 
@@ -30,9 +34,12 @@ def _trace(gradient: Tensor, buffer: Tensor) -> Trace:
     return Trace(
         module,
         points={
+            "set-up": {"parameters": {"weight": gradient}, "buffers": {"b": buffer}},
+            "start of forward[0]": {"buffers": {"b": buffer}},
             "forward[0]": {"buffers": {"b": buffer}},
             "start of forward[1]": {"buffers": {"b": buffer}},
             "backward[0]": {"gradients": {"weight": gradient}, "buffers": {"b": buffer}},
+            "step[0]": {"parameters": {"weight": gradient}, "buffers": {"b": buffer}},
         },
         forward_calls=[Counter()],
     )
@@ -45,7 +52,7 @@ def agreement(payload: tuple[str, bool, int], context: RankContext) -> tuple[lis
     if not same and context.rank == 1:
         value[2] = 5.0
     return check_agreement(
-        frozenset({Fact(fact)}), _trace(value, value), context.rank, context.rank == voter
+        frozenset({Fact(fact)}), STEP, _trace(value, value), context.rank, context.rank == voter
     )
 
 
@@ -62,8 +69,16 @@ def mean_gradient(scale: float, context: RankContext) -> list[Finding]:
 def final_gradients_agree(job: Job, context: RankContext) -> tuple[bool, bool]:
     """Whether the ordinary arm's gradients, and its returned ones, agree between ranks."""
     trace = execute(job, ORDINARY, context.rank)
-    last = list(trace.points.values())[-2]
+    last = list(trace.points.values())[-3]
     return _agree(last["gradients"]), _agree(last["returned_gradients"])
+
+
+def weights_after_wrapping(program: Program, context: RankContext) -> bool:
+    """Whether this rank still has the weight it built."""
+    module = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(module.weight, 1.0 + context.rank)
+    wrap(module, program)
+    return module.weight.item() == 1.0 + context.rank
 
 
 def _agree(values: dict[str, Any]) -> bool:

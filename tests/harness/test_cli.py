@@ -17,6 +17,7 @@ FAULTY = f"{Path(__file__).parent}/faulty_arms.py"
 ONE_CASE = [
     *("--subject", "basic", "--axis", "bn_momentum=0.1", "--axis", "running_stats=on"),
     *("--axis", "wrapper=none", "--axis", "autocast=off"),
+    *("--axis", "enable=model_call", "--axis", "steps=1"),
     *("--axis", "backward=plain", "--axis", "accumulation=one"),
 ]
 
@@ -46,8 +47,11 @@ def test_a_run_that_goes_as_expected_ends_with_0_and_a_report(tmp_path: Path) ->
     assert last.startswith("report: ckpt-lab-results/")
     report = tmp_path / last.removeprefix("report: ")
     assert "1 case: 1 equal" in report.read_text()
+    assert "1 case: 1 equal" in (report.parent / "summary.md").read_text()
     names = {path.name for path in report.parent.iterdir()}
-    assert names == {"run.json", "results.jsonl", "summary.md", "junit.xml"}
+    assert names == {
+        *("run.json", "results.jsonl", "summary.md", "junit.xml", "report.html"),
+    }
     (row,) = read_rows(report.parent)
     assert (row.case, row.outcome, row.noise) == ("basic", "equal", None)
     asked = json.loads((report.parent / "run.json").read_text())["asked"]
@@ -61,7 +65,7 @@ def test_a_case_that_differs_ends_with_1_and_its_cause(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "BatchNorm1d 'conv1.1' was updated twice" in done.stdout
     assert "ckpt-lab replay basic --arm torch_checkpoint --seed 0 --ranks 2" in done.stdout
-    assert done.stdout.splitlines()[-1] == f"report: {out}/summary.md"
+    assert done.stdout.splitlines()[-1] == f"report: {out}/report.html"
 
 
 def test_a_crash_ends_with_3(tmp_path: Path) -> None:
@@ -122,7 +126,7 @@ def test_an_interrupted_run_ends_with_130_and_leaves_no_rank(tmp_path: Path) -> 
 
     assert process.returncode == 130
     assert "continue with --resume" in rest
-    assert rest.splitlines()[-1] == f"report: {tmp_path}/out/summary.md"
+    assert rest.splitlines()[-1] == f"report: {tmp_path}/out/report.html"
     deadline = time.monotonic() + 15.0
     while any(map(_exists, ranks)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -140,7 +144,7 @@ def _children(process: int) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "--suite", "all"], "no suite 'all'; valid suites: smoke, card"),
+        (["run", "--suite", "all"], "no suite 'all'; valid suites: smoke, pr, card, nightly"),
         (["run", "--subject", "mink"], "no subject 'mink'; valid subjects: basic"),
         (["run", "--axis", "momentum=1"], "no axis 'momentum'; valid axes: bn_momentum"),
         (["run", "--axis", "bn_momentum=2"], "no value '2'; valid values: 0.1, 1.0, none"),
@@ -181,9 +185,10 @@ def test_list_prints_ids_and_count_prints_what_they_cover() -> None:
     count = CliRunner().invoke(app, ["list", "--suite", "card", "--count"]).output
 
     assert all(case_id.startswith("basic") for case_id in ids)
-    assert "1728 cases" in count
-    assert "1728 of 1728 possible tuples covered" in count
-    assert "ruled out: 576 (wrapper=none,broadcast_buffers=off" in count
+    assert "2880 cases" in count
+    assert "2880 of 2880 possible tuples covered" in count
+    assert "ruled out: 1440 (wrapper=none,broadcast_buffers=off" in count
+    assert "thinned: nothing" in count
 
 
 def test_the_version_is_printed() -> None:

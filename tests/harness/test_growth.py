@@ -52,7 +52,7 @@ def test_a_new_axis_with_a_constraint_runs_end_to_end_on_a_new_subject(
     assert {row.outcome for row in rows} == {"equal"}
     assert {row.axes["frozen"] for row in rows} == {False, True}
     assert not [row for row in rows if row.axes["frozen"] and row.axes["backward"] == "retained"]
-    assert any(reason.endswith("a toy rule") for reason in selection.coverage.ruled_out)
+    assert any(reason.endswith("a toy rule") for reason in selection.coverages[0].ruled_out)
     assert all(parse_case(row.case, (TOY,), axes).id == row.case for row in rows)
 
 

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from harness.findings import NEVER_REPLAYED
-from harness.oracles import calls_as_expected, state_keys_unchanged, updates_equal_forwards
-from harness.trace import Trace
+from harness.norms import NormWatch
+from harness.oracles import calls_as_expected, state_keys_unchanged, updates_equal_calls
+from harness.trace import Trace, buffers_of
 from matrix.axes import AXES
 from matrix.programs import Program, build_program
 from matrix.values import Value
@@ -27,20 +28,37 @@ def trace(calls_per_forward: list[int], total: int) -> Trace:
     )
 
 
-def test_one_update_per_forward_passes() -> None:
-    judged = trace([1, 1], 4)
-    for _ in range(2):
-        judged.module(torch.randn(4, 2))
+def watched(module: nn.Module, forwards: list[list[nn.Module]]) -> Trace:
+    """Return a trace in which each forward called some norms of a module."""
+    watch = NormWatch(module)
+    start = {"buffers": buffers_of(module)}
+    for norms in forwards:
+        with watch.forward():
+            for norm in norms:
+                norm(torch.randn(4, 2))
+    return Trace(module, points={"set-up": start}, norm_calls=watch.forwards)
 
-    assert updates_equal_forwards(program(accumulation="joint"), judged, rank=0) == []
+
+def test_one_update_per_call_passes() -> None:
+    module = nn.Sequential(nn.BatchNorm1d(2))
+
+    assert updates_equal_calls(watched(module, [[module[0]], [module[0]]]), rank=0) == []
 
 
-def test_a_second_update_is_found_with_the_norm_named() -> None:
-    judged = trace([1], 2)
-    for _ in range(2):
-        judged.module(torch.randn(4, 2))
+def test_a_norm_that_is_called_twice_in_a_forward_has_two_updates() -> None:
+    module = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(2))
+    judged = watched(module, [[module[0], module[0], module[1]], [module[0]]])
 
-    (finding,) = updates_equal_forwards(program(), judged, rank=1)
+    assert [int(norm.num_batches_tracked) for norm in module] == [3, 1]
+    assert updates_equal_calls(judged, rank=0) == []
+
+
+def test_an_update_outside_logical_forwards_is_found_with_the_norm_named() -> None:
+    module = nn.Sequential(nn.BatchNorm1d(2))
+    judged = watched(module, [[module[0]]])
+    module(torch.randn(4, 2))
+
+    (finding,) = updates_equal_calls(judged, rank=1)
 
     assert (finding.rank, finding.path) == (1, "buffers/0.num_batches_tracked")
     assert (finding.expected, finding.got, finding.max_abs) == (1, 2, 1)
@@ -50,7 +68,7 @@ def test_a_second_update_is_found_with_the_norm_named() -> None:
 def test_a_norm_without_statistics_has_no_updates_to_count() -> None:
     judged = Trace(nn.BatchNorm1d(2, track_running_stats=False))
 
-    assert updates_equal_forwards(program(), judged, rank=0) == []
+    assert updates_equal_calls(judged, rank=0) == []
 
 
 def test_calls_are_one_per_forward_and_one_per_backward_that_replays() -> None:

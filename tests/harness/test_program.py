@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,80 @@ def shapes(values: Mapping[str, torch.Tensor | None]) -> dict[str, object]:
 
 def test_points_follow_the_program() -> None:
     assert list(run("basic,accumulation=sequential").points) == [
-        *("forward[0]", "backward[0]", "start of forward[1]", "forward[1]", "backward[1]", "end"),
+        *("set-up", "start of forward[0]", "forward[0]", "backward[0]"),
+        *("start of forward[1]", "forward[1]", "backward[1]", "step[0]", "end"),
     ]
     assert list(run("basic,backward=retained,accumulation=joint").points) == [
-        *("forward[0]", "start of forward[1]", "forward[1]", "backward[0]", "backward[1]", "end"),
+        *("set-up", "start of forward[0]", "forward[0]", "start of forward[1]", "forward[1]"),
+        *("backward[0]", "backward[1]", "step[0]", "end"),
     ]
+    assert list(run("readme,steps=3").points)[-3:] == ["backward[2]", "step[2]", "end"]
+
+
+def test_an_optimizer_step_moves_parameters_along_their_momentum() -> None:
+    points = run("readme,steps=3").points
+
+    for name, start in points["set-up"]["parameters"].items():
+        value, momentum = start, torch.zeros_like(start)
+        for step in range(3):
+            gradient = points[f"backward[{step}]"]["gradients"][name]
+            momentum = 0.9 * momentum + gradient
+            value = value - 0.1 * momentum
+            seen = points[f"step[{step}]"]
+            torch.testing.assert_close(seen["parameters"][name], value)
+            torch.testing.assert_close(seen["momenta"][name], momentum)
+
+
+def test_the_optimizer_uses_the_gradients_that_autograd_grad_returned() -> None:
+    points = run("readme,backward=autograd.grad,accumulation=sequential").points
+
+    for name, start in points["set-up"]["parameters"].items():
+        total = sum(points[f"backward[{k}]"]["returned_gradients"][name] for k in range(2))
+        torch.testing.assert_close(points["step[0]"]["parameters"][name], start - 0.1 * total)
+
+
+def test_a_run_that_follows_another_starts_each_forward_where_that_one_did() -> None:
+    job = make_job(parse_case("codebook,steps=3,accumulation=joint"), arm=ORDINARY, seed=0)
+    leader = execute(job, ORDINARY, rank=1)
+
+    other = execute(replace(job, case_seed=job.case_seed + 1), ORDINARY, rank=1, follow=leader)
+    again = execute(job, ORDINARY, rank=1, follow=leader)
+
+    for point in ("set-up", "start of forward[5]", "step[2]"):
+        for group in ("parameters", "buffers"):
+            if group in leader.points[point] and not (point == "set-up" and group == "buffers"):
+                for name, value in leader.points[point][group].items():
+                    if not (point.startswith("step") and group == "buffers"):
+                        assert torch.equal(other.points[point][group][name], value)
+    assert equal(
+        {"g": {"g": leader.points["backward[2]"]["gradients"]}},
+        {"g": {"g": again.points["backward[2]"]["gradients"]}},
+    )
+
+
+def test_ranks_build_different_weights() -> None:
+    job = make_job(parse_case("readme"), arm=ORDINARY, seed=0)
+    first, second = (execute(job, ORDINARY, rank).points["set-up"] for rank in (0, 1))
+
+    assert not torch.equal(
+        first["parameters"]["linear.weight"], second["parameters"]["linear.weight"]
+    )
+
+
+@pytest.mark.parametrize("enable", ["model_call", "constructor", "injected", "user_context"])
+def test_checkpointing_is_on_however_it_was_enabled_and_off_in_the_ordinary_arm(
+    enable: str,
+) -> None:
+    assert run(f"readme,enable={enable}", CHECKPOINTED).replays == 1
+    assert run(f"readme,enable={enable}").replays == 0
+
+
+def test_norm_calls_of_logical_forwards_are_watched_and_replays_are_not() -> None:
+    job = make_job(parse_case("called-twice,accumulation=joint"), arm=CHECKPOINTED, seed=0)
+
+    trace = execute(job, CHECKPOINTED, rank=0, watch_norms=True)
+
+    assert [[call.name for call in calls] for calls in trace.norm_calls] == [["block.norm"] * 2] * 2
 
 
 def test_a_backward_leaves_gradients_of_parameters_and_inputs() -> None:
@@ -67,7 +137,7 @@ def test_calls_are_counted_in_and_outside_forwards(backward: str) -> None:
     trace = run(f"basic,backward={backward},accumulation=joint", CHECKPOINTED)
 
     assert [calls.total() for calls in trace.forward_calls] == [1, 1]
-    assert trace.replays == (4 if backward == "retained" else 2)
+    assert trace.replays == 2 * {"retained": 2, "retained3": 3}.get(backward, 1)
     assert run(f"basic,backward={backward}").replays == 0
 
 
@@ -92,6 +162,15 @@ def test_a_seed_decides_weights_and_data_and_nothing_else_does() -> None:
 
 def test_running_statistics_can_be_off() -> None:
     assert run("basic,running_stats=off").points["forward[0]"]["buffers"] == {}
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    raised = run("basic,device=cuda").raised
+
+    assert raised is not None
+    assert "needs a CUDA device" in raised.error
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from torch import nn
 
+from harness.ranks import RankPool
 from harness.wrapping import wrap
 from matrix.programs import Backward, Forward, Program
 
+TASKS = f"{Path(__file__).parent}/rank_tasks.py"
 STEP = Program(
     wrapper="none", broadcast_buffers=False, autocast=None, steps=(Forward(0), Backward((0,)))
 )
@@ -22,3 +25,12 @@ def test_no_wrapper_is_the_module_itself() -> None:
 def test_an_unknown_wrapper_is_named() -> None:
     with pytest.raises(ValueError, match="no wrapper 'fsdp'; valid wrappers: none, ddp"):
         wrap(nn.Linear(1, 1), replace(STEP, wrapper="fsdp"))
+
+
+def test_ddp_gets_the_options_of_the_program(rank_pool: RankPool) -> None:
+    def kept(init_sync: bool) -> list[bool]:
+        program = replace(STEP, wrapper="ddp", init_sync=init_sync)
+        return [r.value for r in rank_pool.run(f"{TASKS}:weights_after_wrapping", program, 30.0)]
+
+    assert kept(init_sync=True) == [True, False]
+    assert kept(init_sync=False) == [True, True]

@@ -11,9 +11,9 @@ from wcn_ckpt.nn.modules import GradientCheckpointingMixin
 class ToyBlock(GradientCheckpointingMixin, nn.Module):
     """Two linear layers around a BatchNorm."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, use_checkpoint: bool = False) -> None:
         super().__init__()
-        self._init_gradient_checkpointing()
+        self._init_gradient_checkpointing(use_checkpoint)
         self.layers = nn.Sequential(
             nn.Linear(width, width), nn.BatchNorm1d(width), nn.Linear(width, width)
         )

@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from matrix.batches import terrain_batch
+from matrix.batches import terrain_batch, terrain_maps, terrain_rows
 
 
 def test_a_batch_is_a_few_hundred_voxels_with_gradients_for_its_features() -> None:
@@ -26,3 +26,13 @@ def test_ranks_and_microbatches_get_different_data_and_always_the_same() -> None
         assert first.shape != second.shape or not torch.equal(first, second)
     again = terrain_batch(seed=1, rank=1, microbatch=1, channels=8).feature_tensor
     assert torch.equal(again, features[-1])
+
+
+def test_maps_hold_the_same_features_as_rows() -> None:
+    rows = terrain_rows(seed=0, rank=1, microbatch=2, channels=5)
+    maps = terrain_maps(seed=0, rank=1, microbatch=2, channels=5)
+
+    assert rows.shape == (72, 5)
+    assert maps.shape == (2, 5, 36)
+    assert torch.equal(maps[1, :, 7], rows[36 + 7])
+    assert rows.requires_grad and maps.requires_grad

@@ -3,11 +3,18 @@ from __future__ import annotations
 import itertools
 
 import pytest
+import torch
 
+from harness.importing import load
+from harness.job import make_job
 from matrix.axes import AXES
-from matrix.constraints import CONSTRAINTS, Constraint, exclusion
+from matrix.case import Case
+from matrix.constraints import CONSTRAINTS, Constraint, constraints_on, exclusion
 from matrix.programs import build_program
+from matrix.subjects import SUBJECTS, subject_named
 from matrix.values import Value
+
+RULES = constraints_on(SUBJECTS)
 
 
 def cells(rule: Constraint) -> list[dict[str, Value]]:
@@ -22,8 +29,8 @@ def cells(rule: Constraint) -> list[dict[str, Value]]:
 @pytest.mark.parametrize(
     "rule", [rule for rule in CONSTRAINTS if rule.kind == "inapplicable"], ids=lambda r: r.text
 )
-def test_an_inapplicable_option_gives_the_same_step_as_an_allowed_cell(rule: Constraint) -> None:
-    """Leaving the cell out loses nothing: an allowed cell runs that very step."""
+def test_an_inapplicable_option_gives_the_same_program_as_an_allowed_cell(rule: Constraint) -> None:
+    """Leaving the cell out loses nothing: an allowed cell runs that very program."""
     for cell in cells(rule):
         allowed = [
             {**cell, name: value}
@@ -36,10 +43,37 @@ def test_an_inapplicable_option_gives_the_same_step_as_an_allowed_cell(rule: Con
         assert any(build_program(cell) == build_program(other) for other in allowed)
 
 
+@pytest.mark.parametrize(
+    "rule", [rule for rule in RULES if "subject" in rule.when], ids=lambda r: list(r.when)[1]
+)
+def test_what_a_subject_leaves_out_changes_nothing_in_it(rule: Constraint) -> None:
+    """An excluded value configures the subject to what the default does."""
+    for name, (axis_name, values) in itertools.product(rule.when["subject"], [*rule.when.items()]):
+        if axis_name == "subject":
+            continue
+        (axis,) = [axis for axis in AXES if axis.name == axis_name]
+        subject = subject_named(str(name))
+        for value in values:
+            assert axis.configure is not None
+            module = load(subject.factory)(**subject.arguments)
+            before = repr(module), list(module.state_dict())
+            load(axis.configure)(module, value)
+            assert (repr(module), list(module.state_dict())) == before
+
+
+def test_what_is_run_elsewhere_is_allowed_there() -> None:
+    (rule,) = [rule for rule in CONSTRAINTS if rule.kind == "elsewhere"]
+    assert torch.get_autocast_dtype("cpu") == torch.bfloat16
+    assert torch.get_autocast_dtype("cuda") == torch.float16
+    for cell in cells(rule):
+        assert exclusion({**cell, "device": "cuda"}) is None
+
+
 def test_every_constraint_has_a_reason_and_is_proved_here() -> None:
-    for rule in CONSTRAINTS:
+    for rule in RULES:
         assert len(rule.reason.split()) > 5
-        assert rule.kind == "inapplicable", "prove that the ordinary arm raises, in tests/harness"
+        proved = rule.kind in ("inapplicable", "elsewhere")
+        assert proved, "prove that the ordinary arm raises, in tests/harness"
 
 
 def test_a_partial_cell_is_excluded_once_all_named_axes_are_there() -> None:
@@ -54,3 +88,23 @@ def test_a_constraint_may_name_the_subject() -> None:
 
     assert exclusion({"subject": "basic", "wrapper": "ddp"}, (rule,)) is rule
     assert exclusion({"subject": "other", "wrapper": "ddp"}, (rule,)) is None
+
+
+def test_subjects_that_leave_out_the_same_share_one_constraint() -> None:
+    dropout, codebook = subject_named("dropout"), subject_named("codebook")
+
+    added = constraints_on((dropout, codebook))[len(CONSTRAINTS) :]
+
+    assert [rule.when["subject"] for rule in added] == [("dropout", "codebook")] * 2
+    assert {name for rule in added for name in rule.when} == {
+        *("subject", "bn_momentum", "running_stats"),
+    }
+
+
+def test_the_constructor_value_adds_its_argument_to_the_factory() -> None:
+    def arguments(how: str) -> dict[str, object]:
+        case = Case.of(subject_named("dropout"), {"enable": how})
+        return dict(make_job(case, arm="a:b", seed=0).arguments)
+
+    assert arguments("constructor") == {"channels": 16, "use_checkpoint": True}
+    assert arguments("injected") == {"channels": 16}

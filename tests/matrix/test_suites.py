@@ -1,52 +1,191 @@
+"""Suites; what they cover is counted here a second time, from their cases alone."""
+
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
 from matrix.axes import AXES
-from matrix.constraints import exclusion
-from matrix.subjects import SUBJECTS
-from matrix.suites import SUITES, Suite, select, suite_named
+from matrix.case import Case
+from matrix.constraints import constraints_on, exclusion
+from matrix.subjects import SUBJECTS, Subject, subject_named
+from matrix.suites import CARD, SUITES, Plan, Suite, Thinning, select, suite_named
 from matrix.values import Value
 
+NAMES = ("subject", *(axis.name for axis in AXES))
+RULES = constraints_on(SUBJECTS)
+BLOCKS = [subject for subject in SUBJECTS if subject.kind == "block"]
+MODELS = [subject for subject in SUBJECTS if subject.kind == "model"]
+Tuples = set[tuple[tuple[str, Value], ...]]
 
-def test_smoke_holds_every_pair_of_values_that_is_possible() -> None:
-    cells = [case.cell for case in select(suite_named("smoke")).cases]
-    names = ["subject", *(axis.name for axis in AXES)]
-    factors = [[subject.name for subject in SUBJECTS], *(axis.values for axis in AXES)]
-    product = [
-        cell
-        for values in itertools.product(*factors)
-        if exclusion(cell := dict(zip(names, values, strict=True))) is None
+
+def values_of(name: str, subjects: Sequence[Subject]) -> tuple[Value, ...]:
+    if name == "subject":
+        return tuple(subject.name for subject in subjects)
+    (axis,) = [axis for axis in AXES if axis.name == name]
+    return (axis.default,) if axis.opt_in else axis.values
+
+
+def possible(subjects: Sequence[Subject], strength: int, full: Sequence[str] = ()) -> list[Tuples]:
+    """Return the tuples that some allowed cell holds.
+
+    The cells of all factors that a constraint names are tried one by one; the others are free.
+    """
+    constrained = [name for name in NAMES if any(name in rule.when for rule in RULES)]
+    allowed = [cell for cell in product_of(constrained, subjects) if exclusion(cell, RULES) is None]
+    found = []
+    for group in groups_of(strength, full):
+        bound = [name for name in group if name in constrained]
+        free = [name for name in group if name not in constrained]
+        parts = {tuple((name, cell[name]) for name in bound) for cell in allowed}
+        found.append(
+            {
+                tuple(sorted((*part, *rest.items()), key=lambda pair: group.index(pair[0])))
+                for part in parts
+                for rest in product_of(free, subjects)
+            }
+        )
+    return found
+
+
+def product_of(names: Sequence[str], subjects: Sequence[Subject]) -> Iterator[dict[str, Value]]:
+    for values in itertools.product(*(values_of(name, subjects) for name in names)):
+        yield dict(zip(names, values, strict=True))
+
+
+def groups_of(strength: int, full: Sequence[str]) -> list[tuple[str, ...]]:
+    rest = [name for name in NAMES if name not in full]
+    return [(*full, *names) for names in itertools.combinations(rest, strength)]
+
+
+def cells_of(cases: Sequence[Case]) -> list[dict[str, Value]]:
+    return [{"subject": case.subject.name, **case.assignment} for case in cases]
+
+
+def held(
+    cells: Sequence[dict[str, Value]], strength: int, full: Sequence[str] = ()
+) -> list[Tuples]:
+    return [
+        {tuple((name, cell[name]) for name in group) for cell in cells}
+        for group in groups_of(strength, full)
     ]
 
-    for first, second in itertools.combinations(names, 2):
-        held = {(cell[first], cell[second]) for cell in cells}
-        assert held == {(cell[first], cell[second]) for cell in product}
+
+def total(sets: list[Tuples]) -> int:
+    return sum(map(len, sets))
 
 
-def test_card_is_the_full_product() -> None:
+@pytest.mark.parametrize(("name", "strength"), [("smoke", 2), ("pr", 3)])
+def test_smoke_and_pr_hold_every_possible_pair_and_triple(name: str, strength: int) -> None:
+    selection = select(suite_named(name))
+    (figure,) = selection.coverages
+
+    have = held(cells_of(selection.cases), strength)
+
+    want = possible(SUBJECTS, strength)
+    assert have == want
+    assert figure.covered == figure.possible == total(want)
+
+
+def test_nightly_is_the_full_product_of_the_card_times_pairs_on_blocks_and_triples_on_models() -> (
+    None
+):
+    selection = select(suite_named("nightly"))
+    blocks, models = selection.coverages
+    assert len(selection.cases) <= 10_000
+    assert selection.thinned is None
+
+    of_blocks = cells_of([case for case in selection.cases if case.subject.kind == "block"])
+    card = ("subject", *CARD)
+    want = possible(BLOCKS, 2, card)
+    assert held(of_blocks, 2, card) == want
+    assert blocks.covered == blocks.possible == total(want)
+
+    of_models = cells_of([case for case in selection.cases if case.subject.kind == "model"])
+    want = possible(MODELS, 3)
+    assert held(of_models, 3) == want
+    assert models.covered == models.possible == total(want)
+
+
+def test_card_is_the_full_product_of_its_axes_on_the_minkunet_blocks() -> None:
     selection = select(suite_named("card"))
+    (figure,) = selection.coverages
 
     # momentum x statistics x (no wrapper, DDP with and without broadcast) x autocast x backward
     # x accumulation x subjects
-    assert len(selection.cases) == 3 * 2 * 3 * 2 * 3 * 4 * 4
-    assert len({case.id for case in selection.cases}) == len(selection.cases)
-    assert selection.coverage.covered == selection.coverage.possible == 1728
-    assert sum(selection.coverage.ruled_out.values()) == 576
+    assert len(selection.cases) == 3 * 2 * 3 * 2 * 4 * 5 * 4
+    assert figure.covered == figure.possible == len(selection.cases)
+    assert {case.assignment["steps"] for case in selection.cases} == {1}
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
-def test_no_suite_holds_an_excluded_case(suite: Suite) -> None:
-    assert all(exclusion(case.cell) is None for case in select(suite).cases)
+def test_no_suite_holds_an_excluded_case_or_one_twice(suite: Suite) -> None:
+    cases = select(suite).cases
+
+    assert all(exclusion(case.cell, RULES) is None for case in cases)
+    assert len({case.id for case in cases}) == len(cases) <= suite.most
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
+def test_the_seed_decides_the_array(suite: Suite) -> None:
+    def ids(seed: int) -> list[str]:
+        return [case.id for case in select(suite, subjects=BLOCKS[:2], seed=seed).cases]
+
+    assert ids(3) == ids(3)
+    assert (ids(3) == ids(4)) == (suite.name == "card")
+
+
+def test_a_suite_that_would_be_too_long_is_thinned_step_by_step_and_says_so() -> None:
+    nightly = suite_named("nightly")
+    few = [subject_named(name) for name in ("basic", "dropout", "minkunet")]
+    sizes = [len(select(nightly, subjects=few).cases)]
+    for step in nightly.thinnings:
+        selection = select(replace(nightly, most=sizes[-1] - 1), subjects=few)
+        assert selection.thinned == step.note
+        assert f"thinned: {step.note}" in selection.coverage_text
+        sizes.append(len(selection.cases))
+    assert sizes == sorted(sizes, reverse=True)
+
+    assert "thinned: nothing" in select(nightly, subjects=few).coverage_text
+    with pytest.raises(ValueError, match="'nightly' would have .* cases, more than 10; narrow"):
+        select(replace(nightly, most=10), subjects=few)
+
+
+def test_models_are_thinned_first() -> None:
+    both = Suite(
+        "both",
+        (Plan(2, kinds=("block",)), Plan(3, kinds=("model",))),
+        "for this test",
+        thinnings=(Thinning((Plan(2, kinds=("block",)), Plan(2, kinds=("model",))), "models"),),
+    )
+    whole = select(both)
+
+    thin = select(replace(both, most=len(whole.cases) - 1))
+
+    def blocks(cases: Sequence[Case]) -> list[str]:
+        return [case.id for case in cases if case.subject.kind == "block"]
+
+    assert blocks(thin.cases) == blocks(whole.cases)
+    assert len(thin.cases) < len(whole.cases)
+
+
+def test_an_axis_that_is_opted_in_is_run_where_it_is_asked_for() -> None:
+    smoke = suite_named("smoke")
+
+    assert {case.assignment["device"] for case in select(smoke).cases} == {"cpu"}
+    cuda = select(smoke, only={"device": ("cuda",)}).cases
+    assert {case.assignment["device"] for case in cuda} == {"cuda"}
+    assert "fp16" in {case.assignment["autocast"] for case in cuda}
 
 
 def test_a_narrowed_axis_keeps_its_ids() -> None:
     selection = select(suite_named("card"), subjects=SUBJECTS[:1], only={"wrapper": ("ddp",)})
 
     assert all(",wrapper=ddp" in case.id for case in selection.cases)
-    assert len(selection.cases) == 3 * 2 * 2 * 2 * 3 * 4
+    assert len(selection.cases) == 3 * 2 * 2 * 2 * 4 * 5
 
 
 def test_narrowing_to_nothing_says_why() -> None:
@@ -54,10 +193,12 @@ def test_narrowing_to_nothing_says_why() -> None:
 
     with pytest.raises(ValueError, match="leave no case.*buffer broadcast is an option of DDP"):
         select(suite_named("smoke"), only=only)
+    with pytest.raises(ValueError, match="suite 'card' has none of .'minkunet'"):
+        select(suite_named("card"), subjects=MODELS)
 
 
 def test_an_unknown_suite_or_axis_is_named() -> None:
-    with pytest.raises(ValueError, match="no suite 'all'; valid suites: smoke, card"):
+    with pytest.raises(ValueError, match="no suite 'all'; valid suites: smoke, pr, card, nightly"):
         suite_named("all")
     with pytest.raises(ValueError, match="no axis 'momentum'"):
         select(suite_named("smoke"), only={"momentum": (0.1,)})

@@ -176,6 +176,18 @@ def test_dtypes(cls: Any) -> None:
         assert flow(cls, dtype=name).dtype == torch.float16
 
 
+@pytest.mark.parametrize("cls", FLOWS)
+def test_autocast_chooses_the_dtype_by_itself(cls: Any) -> None:
+    model = flow(cls, dtype="float32")
+    seen: list[torch.dtype] = []
+    model.blocks[0].register_forward_pre_hook(lambda module, args: seen.append(args[1].dtype))
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(*flow_inputs(cls))
+
+    assert seen == [torch.bfloat16]
+
+
 @pytest.mark.parametrize("to", ["double", "bfloat16"])
 def test_phases_keep_both_parts_when_the_model_is_cast(to: str) -> None:
     model = flow(SparseStructureFlowModel, pe_mode="rope")
@@ -258,10 +270,16 @@ CLOUDS, CLOUD_TIMES, CLOUD_CONDITION = flow_inputs(SLatFlowModel)
         ({"dtype": "float8"}, KeyError, "no dtype 'float8'; known are"),
         ({"dtype": "float8"}, ValueError, "no dtype 'float8'; known are"),
         ({"num_heads": 5}, ValueError, "channels=24.*num_heads=5"),
-        ({"num_heads": None}, ValueError, "num_heads must be at least 1, got 0"),
+        (
+            {"num_heads": None},
+            ValueError,
+            "channels=24 leaves no head of num_head_channels=64",
+        ),
         ({"num_blocks": -1}, ValueError, "num_blocks.*-1"),
         ({"num_head_channels": 0}, ValueError, "num_head_channels.*0"),
-        ({"mlp_ratio": 0}, ValueError, "mlp_ratio=0"),
+        ({"num_blocks": 1.5}, TypeError, "num_blocks.*1.5"),
+        ({"mlp_ratio": 0}, ValueError, "mlp_ratio.*got 0"),
+        ({"mlp_ratio": float("nan")}, ValueError, "mlp_ratio.*got nan"),
     ],
 )
 def test_constructors_refuse(

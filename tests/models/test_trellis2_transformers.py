@@ -8,17 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from tests.models.trellis import FLOWS, decoder, encoder, flow, flow_inputs, scene
+from tests.models.trellis import FAMILIES
 from tests.nn.twins import boundaries, count_calls
 
 transformers = pytest.importorskip("transformers", reason="needs the `hf` extra")
-
-MODELS: dict[str, Any] = {
-    "encoder": lambda: (encoder(), (scene(6),)),
-    "decoder": lambda: (decoder(), (scene(8),)),
-    "dense flow": lambda: (flow(FLOWS[0]), flow_inputs(FLOWS[0])),
-    "sparse flow": lambda: (flow(FLOWS[1]), flow_inputs(FLOWS[1])),
-}
 
 
 class Pretrained(transformers.PreTrainedModel):
@@ -34,9 +27,9 @@ class Pretrained(transformers.PreTrainedModel):
         return self.inner(*args)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_pretrained_model_switches_our_boundaries(name: str) -> None:
-    inner, args = MODELS[name]()
+    inner, args = FAMILIES[name]()
     model = Pretrained(inner).train()
     enable, disable = (
         getattr(model, f"activation_checkpointing_{verb}", None)

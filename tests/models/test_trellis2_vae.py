@@ -206,6 +206,7 @@ def test_half_precision_is_inside_the_stages_only() -> None:
 
     fine = decoder(use_fp16=True)(scene(8))
     assert fine.dtype == torch.float32
+    assert_twins_agree(model, scene(6))
 
 
 @pytest.mark.parametrize("sizes", [(0,), (0, 0)])
@@ -364,6 +365,11 @@ def test_dense_autoencoder_in_half_precision() -> None:
             "resolution.*got 0",
         ),
         (
+            lambda: make(FlexiDualGridVaeDecoder, 64, **stages(2, False), voxel_margin=-1.0),
+            ValueError,
+            "voxel_margin.*-1.0",
+        ),
+        (
             lambda: make(FlexiDualGridVaeDecoder, 64, **stages(2, False))(scene(8), [scene(8)]),
             ValueError,
             "predicts them",
@@ -381,7 +387,7 @@ def test_dense_autoencoder_in_half_precision() -> None:
         (lambda: Grid.encoder(norm_type="batch"), ValueError, "'batch'"),
         (lambda: Grid.encoder(channels=[]), ValueError, "channels"),
         (lambda: Grid.encoder(channels=[32, 0]), ValueError, "every entry of channels.*0"),
-        (lambda: Grid.encoder(num_res_blocks=-1), ValueError, "num_res_blocks=-1"),
+        (lambda: Grid.encoder(num_res_blocks=-1), ValueError, "num_res_blocks.*-1"),
         (lambda: Grid.encoder()(torch.ones(1, 1, 7, 7, 7)), ValueError, r"by 2, got \(7, 7, 7\)"),
         (lambda: Grid.encoder()(torch.ones(1, 2, 8, 8, 8)), ValueError, r"\(1, 2, 8, 8, 8\)"),
         (lambda: Grid.decoder()(torch.ones(4, 4, 4, 4)), ValueError, r"\(4, 4, 4, 4\)"),

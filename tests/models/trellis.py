@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -77,3 +78,12 @@ def flow_inputs(cls: Any) -> tuple[Any, Tensor, Tensor]:
     else:
         batch_size, x = 2, tensor(2, 4, SIDE, SIDE, SIDE)
     return x, tensor(batch_size, seed=1).abs(), tensor(batch_size, 6, COND, seed=2)
+
+
+FAMILIES: dict[str, Callable[[], tuple[nn.Module, tuple[Any, ...]]]] = {
+    "encoder": lambda: (encoder(), (scene(6),)),
+    "decoder": lambda: (decoder(), (scene(8),)),
+    "dense flow": lambda: (flow(FLOWS[0], pe_mode="rope"), flow_inputs(FLOWS[0])),
+    "sparse flow": lambda: (flow(FLOWS[1], pe_mode="rope"), flow_inputs(FLOWS[1])),
+}
+"""A model and its arguments, by name."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wcn_ckpt.nn.functional import sparse_scaled_dot_product_attention as attend
+from wcn_ckpt.nn.functional.cloud_attention import CloudPadding
 
 
 def offsets(sizes: list[int]) -> Tensor:
@@ -76,6 +77,13 @@ def test_a_cloud_without_keys_gets_zeros(clouds: list[tuple[int, int]]) -> None:
             assert not out[start:stop].any()
     grads = torch.autograd.grad(out.square().sum(), [query, key])
     assert all(grad.isfinite().all() for grad in grads)
+
+
+def test_no_softmax_is_taken_over_nothing() -> None:
+    mask = CloudPadding(offsets([0, 3, 0]), torch.device("cpu")).key_mask(torch.device("cpu"))
+
+    assert mask is not None
+    assert mask.any(dim=-1).all()
 
 
 @pytest.mark.parametrize(

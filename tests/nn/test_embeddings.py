@@ -138,6 +138,7 @@ def test_position_embedders_have_no_state(embed: Any) -> None:
         (lambda: RotaryPositionEmbedder(7), ValueError, "even head_dim.*got 7"),
         (lambda: RotaryPositionEmbedder(8, 0), ValueError, "dim.*got 0"),
         (lambda: RotaryPositionEmbedder(8, 3, (1.0, -1.0)), ValueError, "rope_freq.*-1.0"),
+        (lambda: RotaryPositionEmbedder(8, 3, (float("nan"), 1.0)), ValueError, "rope_freq.*nan"),
         (lambda: RotaryPositionEmbedder(8)(torch.ones(5, 2)), ValueError, r"\(5, 2\)"),
         (lambda: SparseRotaryPositionEmbedder(8)(torch.ones(5, 3)), TypeError, "Voxels.*Tensor"),
         (lambda: SinusoidalPositionEmbedder(0), ValueError, "channels.*got 0"),

@@ -289,6 +289,8 @@ TWICE = Voxels([torch.zeros(2, 3, dtype=torch.int32)], [torch.ones(2, 8)])
         (lambda: SparseSpatial2Channel(2)(make_points((3,))), TypeError, "Voxels, got Points"),
         (lambda: SparseSpatial2Channel(2)(TWICE), ValueError, "repeat"),
         (lambda: SparseDownsample(2)(TWICE), ValueError, "repeat"),
+        (lambda: SparseSubdivide(2)(TWICE), ValueError, "repeat"),
+        (lambda: SparseChannel2Spatial(2)(TWICE, TWICE), ValueError, "repeat"),
         (lambda: SparseChannel2Spatial(2)(V), ValueError, "remember"),
         (lambda: SparseUpsample(2)(V), ValueError, "remember"),
         (

@@ -260,6 +260,8 @@ CTX = contexts("dense", (4, 3))[0]
         ),
         (lambda: make_block(True)(X, MOD, voxels((4, 3), 7)), ValueError, "10 channels, got 7"),
         (lambda: SparseMultiHeadAttention(24, 2)(X, CTX), ValueError, "takes no context"),
+        (lambda: SparseFeedForwardNet(24)(X.feats), TypeError, "Voxels, got Tensor"),
+        (lambda: SparseFeedForwardNet(8)(X), ValueError, "8 channels, got 24"),
     ],
 )
 def test_refuses(call: Any, error: type[Exception], message: str) -> None:

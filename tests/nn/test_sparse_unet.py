@@ -187,7 +187,7 @@ def test_children_survive_a_replay_on_other_storage() -> None:
     block = make(Up, 16, 4, pred_subdiv=False, use_checkpoint=True)
     packed = SparseSpatial2Channel(2)(scene(2))
 
-    with torch.autograd.graph.save_on_cpu():
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda tensor: tensor):
         out = block(packed)
     out.feats.square().sum().backward()
 
@@ -389,6 +389,15 @@ X = scene()
         (lambda: encoder_stages(block_type=["next", "nxt"]), KeyError, "no block 'nxt'; known"),
         (lambda: encoder_stages(block_type=["next", "nxt"]), ValueError, "no block 'nxt'; known"),
         (lambda: encoder_stages(block_args=[{"mlp_ratio": 2}, {}]), TypeError, "mlp_ratio"),
+        (
+            lambda: encoder_stages(
+                num_blocks=[0, 1],
+                block_args=[{"kernel_size": 3}, {}],
+                down_block_kwargs={"kernel_size": 1},
+            ),
+            TypeError,
+            "multiple values for keyword argument 'kernel_size'",
+        ),
         (lambda: decoder_stages().run(X, [X], True), ValueError, "one or the other"),
         (lambda: decoder_stages().run(X, []), ValueError, "each of the 1 resampling.*got 0"),
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -47,7 +46,12 @@ def count_calls(module: nn.Module) -> dict[str, int]:
 def train_step(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], autocast: bool = False
 ) -> dict[str, Tensor | None]:
-    """Return outputs, gradients of every floating point input and parameter, and buffers."""
+    """Return outputs, gradients of every floating point input and parameter, and buffers.
+
+    Autocast is to bfloat16 on the CPU and to float16 on CUDA, where the module is.
+    """
+    device = next(module.parameters()).device.type
+    half = torch.float16 if device == "cuda" else torch.bfloat16
     inputs: list[Tensor] = []
 
     def leaf(value: Any) -> Any:
@@ -57,13 +61,12 @@ def train_step(
         return inputs[-1]
 
     args, kwargs = pytree.tree_map(leaf, (args, kwargs))
-    cast = torch.autocast("cpu", dtype=torch.bfloat16) if autocast else nullcontext()
     torch.manual_seed(11)
-    with cast:
+    with torch.autocast(device, dtype=half, enabled=autocast):
         out = module(*args, **kwargs)
     leaves = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
     loss = sum(
-        (t.double() * torch.arange(t.numel()).reshape(t.shape).cos()).sum()
+        (t.double() * torch.arange(t.numel(), device=device).reshape(t.shape).cos()).sum()
         for t in leaves
         if t.requires_grad
     )
@@ -118,13 +121,16 @@ def assert_twins_agree(
 
 
 def bytes_kept(module: nn.Module, *args: Any, **kwargs: Any) -> int:
-    """Return what a forward keeps for backward, each storage once, parameters left out."""
+    """Return the activations that a forward keeps for backward, each storage once.
+
+    Parameters and integer or complex tables are left out: they live on without a graph.
+    """
     own = {p.untyped_storage().data_ptr() for p in module.parameters()}
     kept: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
+        if tensor.is_floating_point() and storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from wcn_ckpt.checkpointing import GradientCheckpointingModelMixin
 from wcn_ckpt.geometry.autocast import autocast_dtype
 from wcn_ckpt.models.trellis2.precision import cast_matrix_layers, matrix_dtype, str_to_dtype
-from wcn_ckpt.nn.modules.arguments import check_tensor
+from wcn_ckpt.nn.modules.arguments import check_count, check_heads, check_tensor
 from wcn_ckpt.nn.modules.embeddings import TimestepEmbedder
 from wcn_ckpt.nn.modules.modulation import modulation_layer
 from wcn_ckpt.nn.modules.sparse_conv import check_positive
@@ -23,10 +23,9 @@ class FlowModel(GradientCheckpointingModelMixin, nn.Module):
     """Blocks of a diffusion transformer between two linear layers, with an embedding of time.
 
     Every block is a checkpoint boundary; embeddings, the layer of a shared modulation and the
-    layers at both ends are outside.
+    layers at both ends are outside. Subclasses name the class of their blocks and encode positions.
 
     Args:
-        block: class of the blocks.
         resolution: cells along each axis of the grid.
         in_channels: channels of the input.
         model_channels: channels of the blocks.
@@ -45,28 +44,36 @@ class FlowModel(GradientCheckpointingModelMixin, nn.Module):
         initialization: kept, without effect.
         qk_rms_norm: whether self-attention normalizes queries and keys.
         qk_rms_norm_cross: the same for the attention to the condition.
+        **kwargs: accepted for configurations of other versions, without effect.
+
+    Raises:
+        KeyError: the dtype is unknown; also a ValueError.
+        TypeError: a size is no integer.
+        ValueError: a size is not positive or not divisible, or `pe_mode` is unknown.
     """
+
+    block_class: ClassVar[Callable[..., nn.Module]]
 
     def __init__(
         self,
-        block: Callable[..., nn.Module],
         resolution: int,
         in_channels: int,
         model_channels: int,
         cond_channels: int,
         out_channels: int,
         num_blocks: int,
-        num_heads: int | None,
-        num_head_channels: int,
-        mlp_ratio: float,
-        pe_mode: PositionMode,
-        rope_freq: tuple[float, float],
-        dtype: str | torch.dtype,
-        use_checkpoint: bool,
-        share_mod: bool,
-        initialization: str,
-        qk_rms_norm: bool,
-        qk_rms_norm_cross: bool,
+        num_heads: int | None = None,
+        num_head_channels: int = 64,
+        mlp_ratio: float = 4.0,
+        pe_mode: PositionMode = "ape",
+        rope_freq: tuple[float, float] = (1.0, 10000.0),
+        dtype: str | torch.dtype = "float32",
+        use_checkpoint: bool = False,
+        share_mod: bool = False,
+        initialization: str = "vanilla",
+        qk_rms_norm: bool = False,
+        qk_rms_norm_cross: bool = False,
+        **kwargs: Any,
     ) -> None:
         """See the class."""
         super().__init__()
@@ -79,8 +86,12 @@ class FlowModel(GradientCheckpointingModelMixin, nn.Module):
             ("num_head_channels", num_head_channels),
         ):
             check_positive(value, name)
-        if num_blocks < 0:
-            raise ValueError(f"num_blocks must not be negative, got {num_blocks}")
+        check_count(num_blocks, "num_blocks")
+        if num_heads is None and num_head_channels > model_channels:
+            raise ValueError(
+                f"model_channels={model_channels} leaves no head of "
+                f"num_head_channels={num_head_channels}; pass num_heads"
+            )
         if pe_mode not in ("ape", "rope"):
             raise ValueError(f"pe_mode must be 'ape' or 'rope', got {pe_mode!r}")
         block_dtype = str_to_dtype(dtype)
@@ -91,6 +102,7 @@ class FlowModel(GradientCheckpointingModelMixin, nn.Module):
         self.out_channels = out_channels
         self.num_blocks = num_blocks
         self.num_heads = model_channels // num_head_channels if num_heads is None else num_heads
+        check_heads(model_channels, self.num_heads)
         self.mlp_ratio = mlp_ratio
         self.pe_mode: PositionMode = pe_mode
         self.rope_freq = rope_freq
@@ -103,7 +115,7 @@ class FlowModel(GradientCheckpointingModelMixin, nn.Module):
             self.adaLN_modulation = modulation_layer(model_channels)
         self.input_layer = nn.Linear(in_channels, model_channels)
         self.blocks = nn.ModuleList(
-            block(
+            self.block_class(
                 model_channels,
                 cond_channels,
                 num_heads=self.num_heads,
@@ -120,6 +132,7 @@ class FlowModel(GradientCheckpointingModelMixin, nn.Module):
         )
         self.out_layer = nn.Linear(model_channels, out_channels)
         self.convert_to(block_dtype)
+        self._add_position_encoding()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -157,6 +170,9 @@ class FlowModel(GradientCheckpointingModelMixin, nn.Module):
         if self.share_mod:
             mod = self.adaLN_modulation(mod)
         return self.to_block_dtype(mod), self.to_block_dtype(cond)
+
+    def _add_position_encoding(self) -> None:
+        raise NotImplementedError
 
     def to_block_dtype(self, x: Any) -> Any:
         """Return a tensor in the dtype of the blocks; autocast casts by itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -97,18 +98,12 @@ class SparseUnetVaeDecoder(SparseVae):
             ValueError: an argument does not go with `pred_subdiv`, or channels, rows or numbers do
                 not fit.
         """
-        if guide_subs is not None and self.pred_subdiv:
-            raise ValueError(
-                "guide_subs says which children exist, but this model predicts them; build it with "
-                "pred_subdiv=False"
-            )
         if return_subs and not self.pred_subdiv:
             raise ValueError(
                 "return_subs=True asks for predictions, but this model makes none; build it with "
                 "pred_subdiv=True"
             )
-        h, subs = self.blocks.run_with_subs(self._enter(x), guide_subs)
-        out = h.replace_features(self._leave(h, x.dtype, self.output_layer))
+        out, subs = self._decode(x, guide_subs)
         return (out, subs) if return_subs else out
 
     def upsample(self, x: Voxels, upsample_times: int) -> Tensor:
@@ -130,6 +125,17 @@ class SparseUnetVaeDecoder(SparseVae):
             )
         h, _ = self.blocks.run_with_subs(self._enter(x), stop_before_stage=upsample_times)
         return h.batch_indexed_coordinates
+
+    def _decode(
+        self, x: Voxels, guide_subs: Sequence[Voxels] | None
+    ) -> tuple[Voxels, list[Voxels]]:
+        if guide_subs is not None and self.pred_subdiv:
+            raise ValueError(
+                "guide_subs says which children exist, but this model predicts them; build it with "
+                "pred_subdiv=False"
+            )
+        h, subs = self.blocks.run_with_subs(self._enter(x), guide_subs)
+        return h.replace_features(self._leave(h, x.dtype, self.output_layer)), subs
 
 
 class FlexiDualGridVaeDecoder(SparseUnetVaeDecoder):
@@ -166,6 +172,8 @@ class FlexiDualGridVaeDecoder(SparseUnetVaeDecoder):
     ) -> None:
         """See the class."""
         check_positive(resolution, "resolution")
+        if not 0 <= voxel_margin < math.inf:
+            raise ValueError(f"voxel_margin must be finite and not negative, got {voxel_margin!r}")
         super().__init__(
             7,
             model_channels,
@@ -199,8 +207,7 @@ class FlexiDualGridVaeDecoder(SparseUnetVaeDecoder):
             TypeError: `x` is not `Voxels`, or of another dtype than the first layer.
             ValueError: `guide_subs` is given, or `x` has other channels.
         """
-        h = super().forward(x, guide_subs)
-        assert isinstance(h, Voxels)
+        h, _ = self._decode(x, guide_subs)
         rows = h.batched_features.tensor
         margin = self.voxel_margin
         vertices = (1 + 2 * margin) * rows[:, 0:3].sigmoid() - margin

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wcn_ckpt.models.trellis2.flow import FlowModel, PositionMode
+from wcn_ckpt.models.trellis2.flow import FlowModel
 from wcn_ckpt.nn.modules.arguments import check_same_dtype, check_tensor
 from wcn_ckpt.nn.modules.dit import ModulatedTransformerCrossBlock
 from wcn_ckpt.nn.modules.embeddings import RotaryPositionEmbedder, SinusoidalPositionEmbedder
@@ -18,86 +18,18 @@ from wcn_ckpt.nn.modules.embeddings import RotaryPositionEmbedder, SinusoidalPos
 class SparseStructureFlowModel(FlowModel):
     """Predicts the velocity of a dense latent grid; its blocks are checkpoint boundaries.
 
-    Args:
-        resolution: cells R along each axis of the grid.
-        in_channels: channels of the input.
-        model_channels: channels of the blocks.
-        cond_channels: channels of the condition.
-        out_channels: channels of the output.
-        num_blocks: number of blocks.
-        num_heads: heads of the attention; `model_channels // num_head_channels` by default.
-        num_head_channels: channels per head, where `num_heads` is not given.
-        mlp_ratio: width of the feed-forward networks as a multiple of `model_channels`.
-        pe_mode: `"ape"` adds sinusoids to the tokens, `"rope"` rotates queries and keys.
-        rope_freq: frequencies of the rotation.
-        dtype: dtype that the blocks compute in, such as `"bfloat16"`.
-        use_checkpoint: whether the blocks start with checkpointing enabled.
-        share_mod: whether one layer makes the modulation of all blocks.
-        initialization: kept, without effect.
-        qk_rms_norm: whether self-attention normalizes queries and keys.
-        qk_rms_norm_cross: the same for the attention to the condition.
-        **kwargs: accepted for configurations of other versions, without effect.
+    The arguments are those of `FlowModel`. With `pe_mode="ape"` sinusoids are added to the tokens,
+    with `"rope"` queries and keys are rotated.
 
     Attributes:
         pos_emb: with `"ape"`, (R ** 3, C); not in the state.
         rope_phases: with `"rope"`, (R ** 3, d / 2), complex64; not in the state.
-
-    Raises:
-        KeyError: the dtype is unknown; also a ValueError.
-        TypeError: a size is no integer.
-        ValueError: a size is not positive or not divisible, or `pe_mode` is unknown.
     """
+
+    block_class = ModulatedTransformerCrossBlock
 
     pos_emb: Tensor
     rope_phases: Tensor
-
-    def __init__(
-        self,
-        resolution: int,
-        in_channels: int,
-        model_channels: int,
-        cond_channels: int,
-        out_channels: int,
-        num_blocks: int,
-        num_heads: int | None = None,
-        num_head_channels: int = 64,
-        mlp_ratio: float = 4.0,
-        pe_mode: PositionMode = "ape",
-        rope_freq: tuple[float, float] = (1.0, 10000.0),
-        dtype: str | torch.dtype = "float32",
-        use_checkpoint: bool = False,
-        share_mod: bool = False,
-        initialization: str = "vanilla",
-        qk_rms_norm: bool = False,
-        qk_rms_norm_cross: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        """See the class."""
-        super().__init__(
-            ModulatedTransformerCrossBlock,
-            resolution,
-            in_channels,
-            model_channels,
-            cond_channels,
-            out_channels,
-            num_blocks,
-            num_heads,
-            num_head_channels,
-            mlp_ratio,
-            pe_mode,
-            rope_freq,
-            dtype,
-            use_checkpoint,
-            share_mod,
-            initialization,
-            qk_rms_norm,
-            qk_rms_norm_cross,
-        )
-        if pe_mode == "ape":
-            embed = SinusoidalPositionEmbedder(model_channels, 3)
-            self.register_buffer("pos_emb", embed(self._grid().float()), persistent=False)
-        else:
-            self.register_buffer("rope_phases", self._phases(), persistent=False)
 
     def forward(self, x: Tensor, t: Tensor, cond: Tensor) -> Tensor:
         """Predict.
@@ -131,6 +63,13 @@ class SparseStructureFlowModel(FlowModel):
         h = self.out_layer(F.layer_norm(h.to(x.dtype), h.shape[-1:]))
         out: Tensor = h.transpose(1, 2).reshape(len(x), self.out_channels, *side)
         return out
+
+    def _add_position_encoding(self) -> None:
+        if self.pe_mode == "ape":
+            embed = SinusoidalPositionEmbedder(self.model_channels, 3)
+            self.register_buffer("pos_emb", embed(self._grid().float()), persistent=False)
+        else:
+            self.register_buffer("rope_phases", self._phases(), persistent=False)
 
     def _grid(self) -> Tensor:
         """Return the cells (R ** 3, 3) of the grid, z fastest."""

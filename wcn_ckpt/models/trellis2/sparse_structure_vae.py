@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from wcn_ckpt.models.trellis2.posterior import Posterior
 from wcn_ckpt.models.trellis2.precision import cast_matrix_layers, matrix_dtype
-from wcn_ckpt.nn.modules.arguments import check_same_dtype, check_tensor
+from wcn_ckpt.nn.modules.arguments import check_count, check_same_dtype, check_tensor
 from wcn_ckpt.nn.modules.conv3d_blocks import (
     DownsampleBlock3d,
     ResBlock3d,
@@ -38,11 +38,8 @@ class _SparseStructureVae(nn.Module):
         super().__init__()
         if not channels:
             raise ValueError("channels needs at least one entry, one for each resolution, got []")
-        if min(num_res_blocks, num_res_blocks_middle) < 0:
-            raise ValueError(
-                "numbers of blocks must not be negative, got "
-                f"num_res_blocks={num_res_blocks}, num_res_blocks_middle={num_res_blocks_middle}"
-            )
+        check_count(num_res_blocks, "num_res_blocks")
+        check_count(num_res_blocks_middle, "num_res_blocks_middle")
         for name, value in (
             ("in_channels", in_channels),
             ("out_channels", out_channels),

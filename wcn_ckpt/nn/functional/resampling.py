@@ -162,7 +162,8 @@ def active_children(voxels: Voxels, active: Tensor, factor: int) -> Children:
         stride is divided by `factor`, or unknown where it is no multiple.
 
     Raises:
-        ValueError: the shape of `active` is another one, or a child is outside the int32 range.
+        ValueError: the shape of `active` is another one, voxels repeat, or a child is outside the
+            int32 range.
     """
     if active.shape != (len(voxels), factor**3):
         raise ValueError(
@@ -170,6 +171,7 @@ def active_children(voxels: Voxels, active: Tensor, factor: int) -> Children:
             f"got {tuple(active.shape)}"
         )
     coords = voxels.batched_coordinates
+    _ = coords.index
     rows, slots = active.nonzero().unbind(1)
     steps = _steps(factor, coords.device)
     cells = coords.tensor.long().index_select(0, rows) * factor

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -26,7 +28,7 @@ def rotary_frequencies(
         raise ValueError(f"rotation needs an even head_dim, at least 2, got {head_dim}")
     if dim < 1:
         raise ValueError(f"dim, the number of coordinates, must be at least 1, got {dim}")
-    if len(rope_freq) != 2 or min(rope_freq) <= 0:
+    if len(rope_freq) != 2 or not all(0 < freq < math.inf for freq in rope_freq):
         raise ValueError(f"rope_freq must be two positive numbers, got {rope_freq!r}")
     count = head_dim // 2 // dim
     exponents = torch.arange(count, dtype=torch.float64) / max(count, 1)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from wcn_ckpt.geometry import Voxels
 from wcn_ckpt.geometry.autocast import autocast_dtype
-from wcn_ckpt.nn.modules.sparse_conv import check_positive
+from wcn_ckpt.nn.modules.checks import check_positive, check_ratio
 
 
 def check_voxels(module: nn.Module, x: object, channels: int, name: str = "x") -> None:
@@ -92,17 +92,28 @@ def check_heads(channels: int, num_heads: int) -> None:
         )
 
 
+def check_count(value: int, name: str) -> None:
+    """Check a number of things of which there may be none.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it is negative.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < 0:
+        raise ValueError(f"{name} must not be negative, got {value}")
+
+
 def hidden_width(channels: int, mlp_ratio: float) -> int:
     """Return the width `int(channels * mlp_ratio)` inside a feed-forward network.
 
     Raises:
         TypeError: a number has the wrong type.
-        ValueError: a number is not positive, or the width is below 1.
+        ValueError: a number is not positive and finite, or the width is below 1.
     """
     check_positive(channels, "channels")
-    if not isinstance(mlp_ratio, (int, float)) or isinstance(mlp_ratio, bool):
-        raise TypeError(f"mlp_ratio must be a number, got {mlp_ratio!r}")
-    width = int(channels * mlp_ratio)
+    width = int(channels * check_ratio(mlp_ratio, "mlp_ratio"))
     if width < 1:
         raise ValueError(
             f"mlp_ratio={mlp_ratio} leaves no channel of {channels} inside the feed-forward "

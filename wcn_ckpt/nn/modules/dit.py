@@ -40,6 +40,7 @@ class FeedForwardNet(nn.Module):
         """See the class."""
         super().__init__()
         hidden = hidden_width(channels, mlp_ratio)
+        self.channels = channels
         self.mlp = nn.Sequential(
             nn.Linear(channels, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, channels)
         )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from wcn_ckpt.checkpointing import GradientCheckpointingMixin
 from wcn_ckpt.geometry import Voxels
+from wcn_ckpt.nn.modules.arguments import check_voxels
 from wcn_ckpt.nn.modules.base import SpatialModule
 from wcn_ckpt.nn.modules.dit import NORM_EPS, FeedForwardNet
 from wcn_ckpt.nn.modules.modulation import ModulatedModule, Modulation, modulate
@@ -21,7 +22,13 @@ class SparseFeedForwardNet(FeedForwardNet, SpatialModule):
     """`FeedForwardNet` on the features of voxels."""
 
     def forward(self, x: Voxels) -> Voxels:  # type: ignore[override]  # voxels, not tensors
-        """Return the same voxels with new features (N, C)."""
+        """Return the same voxels with new features (N, C).
+
+        Raises:
+            TypeError: `x` is not `Voxels`, or its features are not floating point.
+            ValueError: it has other channels.
+        """
+        check_voxels(self, x, self.channels)
         return x.replace_features(super().forward(x.feature_tensor))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from wcn_ckpt.geometry import Voxels
+from wcn_ckpt.nn.modules.arguments import check_count
 from wcn_ckpt.nn.modules.errors import UnknownNameError
 
 BlockRegistry = Mapping[str, Callable[..., nn.Module]]
@@ -40,16 +41,16 @@ class _Stages(nn.ModuleList):
                     f"{name} needs {count} entries for {stages} stages, got {len(values)}: "
                     f"{list(values)}"
                 )
-        if min(num_blocks) < 0:
-            raise ValueError(f"num_blocks must not be negative, got {list(num_blocks)}")
+        for count in num_blocks:
+            check_count(count, "every entry of num_blocks")
         super().__init__()
         for stage, (channels, count) in enumerate(zip(model_channels, num_blocks, strict=True)):
             make = _look_up(block_registry, block_type[stage])
             blocks = [make(channels, **block_args[stage]) for _ in range(count)]
             if stage + 1 < stages:
                 resample = _look_up(block_registry, resample_type[stage])
-                options = {**block_args[stage], **resample_kwargs}
-                blocks.append(resample(channels, model_channels[stage + 1], **options))
+                following = model_channels[stage + 1]
+                blocks.append(resample(channels, following, **block_args[stage], **resample_kwargs))
             self.append(nn.ModuleList(blocks))
 
     def _stage(self, index: int) -> tuple[list[nn.Module], nn.Module | None]:

@@ -1,0 +1,87 @@
+"""What earlier runs left behind: the latest results folder, and how long its cases took."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.row import Row
+from harness.store import read_rows
+from matrix.axes import AXES
+from matrix.case import Case, parse_case
+from matrix.programs import build_program
+from matrix.values import Value
+
+RESULTS_ROOT = Path("ckpt-lab-results")
+"""Where results folders are made when none is given, and where the latest one is remembered."""
+
+_LATEST = "latest"
+
+
+def remember(folder: Path) -> None:
+    """Make a results folder the latest one.
+
+    Raises:
+        OSError: If it cannot be written down.
+    """
+    RESULTS_ROOT.mkdir(exist_ok=True)
+    (RESULTS_ROOT / _LATEST).write_text(f"{folder.resolve()}\n", encoding="utf-8")
+
+
+def latest_folder() -> Path | None:
+    """Return the latest results folder, or None where there is none any more."""
+    try:
+        folder = Path((RESULTS_ROOT / _LATEST).read_text(encoding="utf-8").strip())
+    except OSError:
+        return None
+    return folder if folder.is_dir() else None
+
+
+def failed_cases(folder: Path) -> dict[int, list[Case]]:
+    """Return the cases of a results folder that are not as expected, by seed.
+
+    Raises:
+        ValueError: If the folder has no results, or one of its cases exists no more.
+    """
+    failed: dict[int, list[Case]] = defaultdict(list)
+    for row in _rows(folder):
+        if not row.passed:
+            failed[row.seed].append(parse_case(row.case))
+    return dict(failed)
+
+
+def estimated_seconds(cases: Sequence[Case], folder: Path) -> float | None:
+    """Estimate how long cases take on ranks that have started.
+
+    Time goes by the forwards, backwards and optimizer steps of a case; what one of them takes on
+    a subject is the mean over that subject's recorded cases, or over all of them.
+
+    Args:
+        cases: The cases.
+        folder: The results folder with recorded times.
+
+    Returns:
+        Seconds; None where nothing is recorded.
+    """
+    seconds: dict[str, float] = defaultdict(float)
+    steps: dict[str, int] = defaultdict(int)
+    for row in _rows(folder):
+        seconds[row.subject] += row.seconds
+        steps[row.subject] += _steps({**{a.name: a.default for a in AXES}, **row.axes})
+    if not steps:
+        return None
+    anywhere = sum(seconds.values()) / sum(steps.values())
+    pace = {subject: seconds[subject] / steps[subject] for subject in steps}
+    return sum(pace.get(case.subject.name, anywhere) * _steps(case.assignment) for case in cases)
+
+
+def _steps(values: dict[str, Value]) -> int:
+    return len(build_program(values).steps)
+
+
+def _rows(folder: Path) -> list[Row]:
+    try:
+        return read_rows(folder)
+    except FileNotFoundError:
+        raise ValueError(f"{folder} has no results") from None

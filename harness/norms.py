@@ -1,0 +1,84 @@
+"""Watches the norms of a module: which ones a logical forward calls, on what batch statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+
+class NormCall(NamedTuple):
+    """One call of a norm that updates its running statistics; tensors are float64 (C,)."""
+
+    name: str
+    """Path of the norm."""
+    momentum: float | None
+    """Weight of this batch; None for the cumulative average."""
+    terms: int
+    """How many values each statistic is computed from."""
+    mean: Tensor
+    """Mean of the batch."""
+    var: Tensor
+    """Unbiased variance of the batch."""
+    mean_abs: Tensor
+    """Mean of the magnitudes."""
+    mean_square: Tensor
+    """Mean of the squares."""
+
+
+class NormWatch:
+    """Records the norm calls of each logical forward of a module.
+
+    Args:
+        module: The module; its norms get a hook each.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.forwards: list[list[NormCall]] = []
+        """For each forward: the calls, in order."""
+        self._watching = False
+        for name, norm in module.named_modules():
+            if isinstance(norm, (_BatchNorm, _InstanceNorm)):
+                norm.register_forward_pre_hook(self._hook(name), with_kwargs=True)
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """Record what is called inside as the next forward."""
+        self.forwards.append([])
+        self._watching = True
+        try:
+            yield
+        finally:
+            self._watching = False
+
+    def _hook(self, name: str) -> Any:
+        def hook(norm: _NormBase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if self._watching and norm.training and norm.running_mean is not None:
+                value = args[0] if args else kwargs["input"]
+                with torch.no_grad():
+                    self.forwards[-1].append(_measured(name, norm, value))
+
+        return hook
+
+
+def _measured(name: str, norm: _NormBase, value: Tensor) -> NormCall:
+    wide = value.detach().double()
+    if isinstance(norm, _InstanceNorm):
+        if wide.dim() == norm._get_no_batch_dim():  # type: ignore[no-untyped-call]
+            wide = wide.unsqueeze(0)
+        # Running statistics are the mean over instances of the statistics of each.
+        wide = wide.flatten(2).transpose(0, 1)
+        var = wide.var(2).mean(1)
+        terms = wide.shape[2]
+    else:
+        wide = wide.transpose(0, 1)
+        var = wide.flatten(1).var(1)
+        terms = wide[0].numel()
+    flat = wide.flatten(1)
+    statistics = (flat.mean(1), var, flat.abs().mean(1), flat.square().mean(1))
+    return NormCall(name, norm.momentum, terms, *(part.cpu() for part in statistics))

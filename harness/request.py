@@ -1,0 +1,146 @@
+"""What was typed: the options of a command, checked and resolved. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.arms import Arm, arm_named
+from harness.history import failed_cases, latest_folder
+from harness.importing import check_source
+from harness.ranks import BACKENDS
+from matrix.axes import axis_named
+from matrix.case import Case, parse_case
+from matrix.constraints import constraints_on, exclusion
+from matrix.subjects import SUBJECTS, subject_named
+from matrix.suites import Selection, select, suite_named
+from matrix.values import Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteRequest:
+    """Which cases, as typed."""
+
+    suite: str = "smoke"
+    subjects: tuple[str, ...] = ()
+    """Names; empty for all."""
+    axes: tuple[str, ...] = ()
+    """``name=v1,v2``; an axis that is not named keeps all its values."""
+    seed: int = 0
+    seeds: int = 1
+    """How many seeds, from ``seed`` on; each has an array of its own."""
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        """Refuse a device that no case has."""
+        axis_named("device").parse(self.device)
+
+    def select(self) -> dict[int, Selection]:
+        """Choose the cases, by seed.
+
+        Raises:
+            ValueError: If an option names something that does not exist.
+        """
+        suite = suite_named(self.suite)
+        subjects = [subject_named(name) for name in dict.fromkeys(self.subjects)] or SUBJECTS
+        only = {"device": (axis_named("device").parse(self.device),), **parse_axes(self.axes)}
+        return {
+            seed: select(suite, subjects=subjects, only=only, seed=seed)
+            for seed in range(self.seed, self.seed + self.seeds)
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest(SuiteRequest):
+    """The options of a run, as typed."""
+
+    arm: str = "checkpointed"
+    ranks: int = 2
+    out: Path | None = None
+    """Results folder; None for a fresh one."""
+    case_timeout: float = 60.0
+    stop_early: bool = False
+    resume: bool = False
+    backend: str = "auto"
+    baseline: Path | None = None
+    """File of known findings."""
+    last_failed: bool = False
+    """Run what was not as expected in the latest run, instead of a suite."""
+
+    def __post_init__(self) -> None:
+        """Refuse an arm, a device or a backend that is not there."""
+        super().__post_init__()
+        resolve_arm(self.arm)
+        check_device(self.device, self.backend, self.ranks)
+
+    def select(self) -> dict[int, Selection]:
+        """Choose the cases, by seed; none where nothing failed and that is what is asked for."""
+        if not self.last_failed:
+            return super().select()
+        folder = latest_folder()
+        if folder is None:
+            raise ValueError("--last-failed: there is no earlier run in this folder")
+        return {seed: Selection(tuple(cases), ()) for seed, cases in failed_cases(folder).items()}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a resumed run must have in common with the run it continues."""
+        names = ("suite", "subjects", "axes", "arm", "ranks", "seed", "seeds", "device", "backend")
+        texts = {name: getattr(self, name) for name in (*names, "last_failed")}
+        return {n: list(v) if isinstance(v, tuple) else v for n, v in texts.items()}
+
+
+def resolve_arm(name: str) -> Arm:
+    """Return the arm with a short or importable name.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    arm = arm_named(name)
+    check_source(arm.install)
+    return arm
+
+
+def resolve_case(case_id: str) -> Case:
+    """Return the case with an id.
+
+    Raises:
+        ValueError: If there is none, or a constraint excludes it; the message gives the reason.
+    """
+    case = parse_case(case_id)
+    rule = exclusion(case.cell, constraints_on([case.subject]))
+    if rule is not None:
+        raise ValueError(f"case {case_id!r} is excluded ({rule.text}): {rule.reason}")
+    return case
+
+
+def check_device(device: str, backend: str, ranks: int) -> None:
+    """Refuse a device or a backend that is not there; torch is asked only where it must be.
+
+    Raises:
+        ValueError: If it is not there; the message says what is.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"no backend {backend!r}; valid backends: {', '.join(BACKENDS)}")
+    if device != "cpu" or backend == "nccl":
+        from harness import devices
+
+        devices.check_device(device, backend, ranks)
+
+
+def parse_axes(texts: tuple[str, ...]) -> dict[str, tuple[Value, ...]]:
+    """Return axis name -> values from texts ``name=v1,v2``; values of one axis add up.
+
+    Raises:
+        ValueError: If a text is not of that form, or names an axis or a value that does not exist.
+    """
+    only: dict[str, tuple[Value, ...]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r} is not of the form name=v1,v2")
+        axis = axis_named(name)
+        parsed = tuple(axis.parse(value) for value in dict.fromkeys(values.split(",")))
+        only[name] = only.get(name, ()) + tuple(v for v in parsed if v not in only.get(name, ()))
+    return only
