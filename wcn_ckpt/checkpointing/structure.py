@@ -56,8 +56,10 @@ class StructuredCall:
         self.others: list[Any] = []
         self._names: list[str] = []
         rebuilds: dict[int | str, Rebuild] = {}
-        structured = [(i, value) for i, value in enumerate(args) if type(value) not in PLAIN]
-        for key, value in (*structured, *kwargs.items()):
+        labelled: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+        for key, value in labelled:
+            if isinstance(key, int) and type(value) in PLAIN:
+                continue
             rebuilds[key] = _take_apart(value, found, self.others)
             label = f"argument {key}" if isinstance(key, int) else f"keyword argument {key!r}"
             self._names += [label] * (len(found) - len(self._names))
