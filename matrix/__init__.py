@@ -9,12 +9,25 @@ from __future__ import annotations
 
 from matrix.axes import AXES, Axis
 from matrix.case import Case, parse_case
-from matrix.constraints import CONSTRAINTS, Constraint, exclusion
+from matrix.constraints import CONSTRAINTS, Constraint, constraints_on, exclusion
 from matrix.covering import Coverage, coverage, covering_rows
-from matrix.expectations import Fact, expected_facts
-from matrix.programs import AutogradGrad, Backward, Forward, Program, Step, build_program
-from matrix.subjects import SUBJECTS, Subject
-from matrix.suites import SUITES, Selection, Suite, select, suite_named
+from matrix.expectations import (
+    ExpectedDifference,
+    Fact,
+    expected_differences,
+    expected_facts,
+)
+from matrix.programs import (
+    AutogradGrad,
+    Backward,
+    Forward,
+    OptimizerStep,
+    Program,
+    Step,
+    build_program,
+)
+from matrix.subjects import SUBJECTS, Narrowing, Subject
+from matrix.suites import SUITES, Plan, Selection, Suite, Thinning, select, suite_named
 from matrix.values import Value
 
 __all__ = [
@@ -28,18 +41,25 @@ __all__ = [
     "Case",
     "Constraint",
     "Coverage",
+    "ExpectedDifference",
     "Fact",
     "Forward",
+    "Narrowing",
+    "OptimizerStep",
+    "Plan",
     "Program",
     "Selection",
     "Step",
     "Subject",
     "Suite",
+    "Thinning",
     "Value",
     "build_program",
+    "constraints_on",
     "coverage",
     "covering_rows",
     "exclusion",
+    "expected_differences",
     "expected_facts",
     "parse_case",
     "select",

@@ -36,16 +36,18 @@ def write_junit(folder: Path, rows: Sequence[Row]) -> Path:
         errors=str(errors),
         time=f"{sum(row.seconds for row in rows):.3f}",
     )
+    several_seeds = len({row.seed for row in rows}) > 1
     for row in rows:
-        suite.append(_test_case(row))
+        name = f"{row.case} seed {row.seed}" if several_seeds else row.case
+        suite.append(_test_case(row, name))
     path = folder / JUNIT_FILE
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
     return path
 
 
-def _test_case(row: Row) -> ElementTree.Element:
+def _test_case(row: Row, name: str) -> ElementTree.Element:
     element = ElementTree.Element(
-        "testcase", classname=row.subject, name=row.case, time=f"{row.seconds:.3f}"
+        "testcase", classname=row.subject, name=name, time=f"{row.seconds:.3f}"
     )
     if not row.passed:
         is_error = row.outcome == "error" or row.outcome in BROKEN

@@ -161,6 +161,13 @@ def _children(process: int) -> list[str]:
         (["list", "--suite", "all"], "no suite 'all'"),
         (["replay", "basic,wrapper=fsdp"], "no value 'fsdp'; valid values: none, ddp"),
         (["replay", "basic,broadcast_buffers=off"], "is excluded (wrapper=none"),
+        (["run", "--device", "tpu"], "no value 'tpu'; valid values: cpu, cuda"),
+        (["run", "--backend", "mpi"], "no backend 'mpi'; valid backends: auto, gloo, nccl"),
+        (["run", "--backend", "nccl"], "--backend nccl needs --device cuda"),
+        (["run", "--seeds", "0"], "--seeds"),
+        (["run", *ONE_CASE, "--baseline", "no.json"], "no baseline file no.json"),
+        (["replay", "dropout,bn_momentum=1.0"], "it has no BatchNorm"),
+        (["replay", "basic,autocast=fp16"], "float16 is CUDA's and is run there"),
         (["unknown"], "unknown"),
     ],
 )
@@ -169,6 +176,19 @@ def test_a_wrong_call_ends_with_2_and_names_the_value(arguments: list[str], mess
 
     assert result.exit_code == 2
     assert message in result.output
+
+
+@pytest.mark.parametrize("call", [["run"], ["replay", "basic,device=cuda"]])
+def test_cuda_without_cuda_is_a_wrong_call(call: list[str]) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    device = ["--device", "cuda"] if call == ["run"] else []
+    result = CliRunner(env={"COLUMNS": "400"}).invoke(app, [*call, *device])
+
+    assert result.exit_code == 2
+    assert "torch finds no CUDA device here" in result.output
 
 
 def test_a_folder_with_results_is_refused(tmp_path: Path) -> None:
@@ -202,3 +222,65 @@ def test_the_command_line_does_not_load_torch() -> None:
     code = "import harness.cli, harness.commands, sys; sys.exit('torch' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_seeds_run_an_array_each_and_rows_say_which(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = lab("run", *ONE_CASE, "--seed", "4", "--seeds", "2", "--out", str(out), cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [(row.case, row.seed) for row in read_rows(out)] == [("basic", 4), ("basic", 5)]
+    assert "--seed 5" in read_rows(out)[1].replay_command
+
+
+def test_what_failed_last_is_run_again_and_times_are_remembered(tmp_path: Path) -> None:
+    narrowed = [word.replace("running_stats=on", "running_stats=on,off") for word in ONE_CASE]
+    both = [*narrowed, "--suite", "pr", "--arm", "torch_checkpoint"]
+    assert "no run is recorded" in lab("list", "--count", cwd=tmp_path).stdout
+    assert "no earlier run" in lab("run", "--last-failed", cwd=tmp_path).stderr
+
+    first = lab("run", *both, "--out", "first", cwd=tmp_path)
+    assert first.returncode == 1
+    assert len(read_rows(tmp_path / "first")) == 2
+
+    again = lab("run", "--last-failed", "--out", "again", cwd=tmp_path)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert [row.case for row in read_rows(tmp_path / "again")] == ["basic"]
+
+    nothing = lab("run", "--last-failed", cwd=tmp_path)
+    assert nothing.returncode == 0
+    assert "nothing to run" in nothing.stdout
+    assert "about " in lab("list", "--count", cwd=tmp_path).stdout
+
+
+def test_known_findings_leave_a_run_green_and_vanished_ones_are_reported(tmp_path: Path) -> None:
+    known = [
+        {"case": "basic", "path": "*", "arm": "torch_checkpoint", "reason": "it is the bare one"},
+        {"case": "basic", "path": "gradients/*", "reason": "long ago"},
+    ]
+    (tmp_path / "known.json").write_text(json.dumps({"schema": 1, "known": known}))
+    call = ["run", *ONE_CASE, "--arm", "torch_checkpoint", "--baseline", "known.json"]
+
+    done = lab(*call, "--out", "out", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 case: 1 expected_difference" in done.stdout
+    assert "known: it is the bare one" in done.stdout
+    assert "no longer found, take it off the baseline: basic · gradients/*: long ago" in done.stdout
+    (row,) = read_rows(tmp_path / "out")
+    assert row.findings and row.findings[0].cause.startswith("known: it is the bare one")
+    for report in ("report.html", "summary.md"):
+        text = (tmp_path / "out" / report).read_text()
+        assert "it is the bare one" in text and "long ago" in text
+
+
+def test_an_expected_difference_ends_with_0_and_is_shown(tmp_path: Path) -> None:
+    case = [
+        argument.replace("basic", "dropout").replace("model_call", "rng_not_preserved")
+        for argument in ONE_CASE
+    ]
+    done = lab("run", *case, "--out", str(tmp_path / "out"))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 case: 1 expected_difference" in done.stdout
+    assert "expected: with preserve_rng_state=False" in done.stdout

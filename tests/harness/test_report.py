@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -169,3 +170,10 @@ def test_a_summary_of_many_failing_cases_lists_the_last_ones_only(tmp_path: Path
     assert text.count("| rank | point |") == 50
     assert "### 10 more cases\n" in text
     assert "- differs: `basic,number=59`" in text
+
+
+def test_junit_tells_seeds_apart_where_there_are_several(tmp_path: Path) -> None:
+    write_junit(tmp_path, [row("basic"), replace(row("basic"), seed=1)])
+
+    cases = ElementTree.parse(tmp_path / "junit.xml").getroot().iter("testcase")
+    assert [case.get("name") for case in cases] == ["basic seed 0", "basic seed 1"]

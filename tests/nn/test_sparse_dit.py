@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tests.geometry.clouds import make_points, make_voxels
 from tests.nn.twins import assert_twins_agree, bytes_kept
-from wcn_ckpt.geometry import Voxels
+from wcn_ckpt.geometry import Geometry, Points, Voxels
 from wcn_ckpt.nn.modules import (
     ModulatedSparseTransformerBlock,
     ModulatedSparseTransformerCrossBlock,
@@ -218,6 +218,43 @@ def test_checkpointing_keeps_less() -> None:
     assert bytes_kept(make_block(False), x, mod) > 5 * inputs
 
 
+@pytest.mark.parametrize("kind", ["none", "dense"])
+def test_points_attend_like_voxels(kind: str) -> None:
+    block, x = make_block(kind != "none"), voxels()
+    points = Points(x.coordinates.float(), x.feats, x.offsets)
+    rest = [modulation(), *contexts(kind)]
+
+    assert torch.equal(block(points, *rest).feats, block(x, *rest).feats)
+
+
+class Rows(nn.Module):
+    """A stand-in for attention and networks: a linear layer on each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(CHANNELS, CHANNELS)
+
+    def forward(self, x: Geometry, *rest: Any) -> Geometry:
+        return x.replace_features(self.linear(x.feature_tensor))
+
+
+@pytest.mark.parametrize("kind", ["none", "dense"])
+def test_children_can_be_replaced(kind: str) -> None:
+    block = make_block(kind != "none")
+    for name in ("attn", "self_attn", "cross_attn", "mlp"):
+        if hasattr(block, name):
+            setattr(block, name, Rows())
+    arguments = [make_points(SIZES, CHANNELS, torch.float32), modulation(), *contexts(kind)]
+
+    expected = block(*arguments).feats
+    block.use_checkpoint = True
+    out = block(*arguments)
+
+    assert torch.equal(out.feats, expected)
+    out.feats.sum().backward()
+    assert all(p.grad is not None for p in block.parameters())
+
+
 def test_the_network_works_on_rows() -> None:
     net = SparseFeedForwardNet(CHANNELS, 2)
     x = voxels()
@@ -243,7 +280,9 @@ CTX = contexts("dense", (4, 3))[0]
         (lambda: ModulatedSparseTransformerBlock(6, 2, use_rope=True), ValueError, "heads of 3"),
         (lambda: make_block(False)(X.feats, MOD), TypeError, "Voxels, got Tensor"),
         (
-            lambda: make_block(False)(make_points((4,), CHANNELS), MOD),
+            lambda: make_block(False, use_rope=True)(
+                make_points((4, 3), CHANNELS, torch.float32), MOD
+            ),
             TypeError,
             "Voxels, got Points",
         ),

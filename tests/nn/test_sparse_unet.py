@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from tests.geometry.clouds import LISTED, make_points, make_voxels
 from tests.nn.twins import assert_twins_agree, bytes_kept, fill_zeros
-from wcn_ckpt.geometry import Voxels
+from wcn_ckpt.geometry import Geometry, Voxels
 from wcn_ckpt.nn.modules import (
     Sequential,
     SparseChannel2Spatial,
@@ -226,6 +226,27 @@ def test_a_cloud_does_not_know_its_batch(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BLOCKS)
+def test_rows_may_come_in_any_order(name: str) -> None:
+    build, rest = BLOCKS[name]
+    block, x = build().double(), scene(sizes=(20,)).double()
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
+    given = subdivision(x)
+
+    def by_cell(voxels: Voxels, rows: Tensor | slice) -> dict[Any, Tensor]:
+        cells = voxels.coordinates[rows]
+        args = [Voxels([cells], [part.feats[rows]]) for part in (voxels, given)]
+        out = block(*args[: 1 + len(rest)])
+        out = out[0] if isinstance(out, tuple) else out
+        return dict(zip(map(tuple, out.coordinates.tolist()), out.feats, strict=True))
+
+    expected, got = by_cell(x, slice(None)), by_cell(x, order)
+
+    assert expected.keys() == got.keys()
+    for cell, row in expected.items():
+        torch.testing.assert_close(got[cell], row, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     build, rest = BLOCKS[name]
     block = build(use_checkpoint=True).double()
@@ -282,6 +303,28 @@ def test_the_class_of_the_convolutions_can_be_chosen(cls: Any) -> None:
 
     assert convs
     assert all(type(conv) is Wide and conv.kernel_size == (5, 5, 5) for conv in convs)
+
+
+class Rows(nn.Module):
+    """A stand-in for a convolution: a linear layer on each row."""
+
+    def __init__(self, channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(channels, out_channels)
+
+    def forward(self, x: Geometry) -> Geometry:
+        return x.replace_features(self.linear(x.feature_tensor))
+
+
+def test_convolutions_can_be_replaced() -> None:
+    convnext, up, down = make(SparseConvNeXtBlock3d, 16), make(Up, 16), make(Down, 16)
+    convnext.conv = Rows(16, 16)
+    up.conv1, up.conv2 = Rows(16, 128), Rows(16, 16)
+    down.conv1, down.conv2 = Rows(16, 2), Rows(16, 16)
+
+    for block in (convnext, up, down):
+        assert_twins_agree(block, scene())
+    assert_twins_agree(convnext, make_points(channels=16, dtype=torch.float32))
 
 
 def test_checkpointing_keeps_less() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from wcn_ckpt.geometry import Voxels
+from wcn_ckpt.geometry import Geometry, Voxels
 from wcn_ckpt.geometry.autocast import autocast_dtype
 from wcn_ckpt.nn.modules.checks import check_positive, check_ratio
 
@@ -21,10 +21,24 @@ def check_voxels(module: nn.Module, x: object, channels: int, name: str = "x") -
             f"{name} of {type(module).__name__} must be Voxels, got {type(x).__name__}; "
             "points become voxels with Points.to_voxels(voxel_size)"
         )
+    check_geometry(module, x, channels, name)
+
+
+def check_geometry(module: nn.Module, x: object, channels: int, name: str = "x") -> None:
+    """Check that an argument is a geometry with so many floating point channels.
+
+    Raises:
+        TypeError: it is no geometry, or its features are not floating point.
+        ValueError: the number of channels is another one.
+    """
+    if not isinstance(x, Geometry):
+        raise TypeError(
+            f"{name} of {type(module).__name__} must be Voxels, got {type(x).__name__}; "
+            "a tensor of features becomes one with Voxels(coordinates, features, offsets)"
+        )
     if x.num_channels != channels:
         raise ValueError(
-            f"{type(module).__name__} takes voxels {name} with {channels} channels, "
-            f"got {x.num_channels}"
+            f"{name} of {type(module).__name__} must have {channels} channels, got {x.num_channels}"
         )
     if not x.dtype.is_floating_point:
         raise TypeError(

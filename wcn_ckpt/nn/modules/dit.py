@@ -9,8 +9,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from wcn_ckpt.checkpointing import GradientCheckpointingMixin
-from wcn_ckpt.nn.modules.arguments import hidden_width
-from wcn_ckpt.nn.modules.dit_attention import MultiHeadAttention
+from wcn_ckpt.nn.modules.arguments import check_tensor, hidden_width
+from wcn_ckpt.nn.modules.dit_attention import MultiHeadAttention, check_context, check_phases
 from wcn_ckpt.nn.modules.modulation import ModulatedModule, Modulation, modulate
 from wcn_ckpt.nn.modules.normalizations import LayerNorm32
 
@@ -91,6 +91,7 @@ class ModulatedTransformerBlock(GradientCheckpointingMixin, ModulatedModule):
         """See the class."""
         super().__init__(channels, share_mod)
         self._init_gradient_checkpointing(use_checkpoint)
+        self.num_heads, self.use_rope = num_heads, use_rope
         self.norm1 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
         self.norm2 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
         self.attn = MultiHeadAttention(
@@ -119,7 +120,9 @@ class ModulatedTransformerBlock(GradientCheckpointingMixin, ModulatedModule):
             TypeError: an argument is of the wrong type.
             ValueError: an argument is missing or of another shape.
         """
-        self.attn.check_input(x, phases=phases)
+        check_tensor(self, x, ("B", "L", self.channels))
+        if self.use_rope:
+            check_phases(x, phases, self.channels // self.num_heads)
         self.check_mod(mod, len(x))
         out: Tensor = self._gradient_checkpointed_call(self._forward, x, mod, phases)
         return out
@@ -175,6 +178,7 @@ class ModulatedTransformerCrossBlock(GradientCheckpointingMixin, ModulatedModule
         """See the class."""
         super().__init__(channels, share_mod)
         self._init_gradient_checkpointing(use_checkpoint)
+        self.ctx_channels, self.num_heads, self.use_rope = ctx_channels, num_heads, use_rope
         self.norm1 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
         self.norm2 = LayerNorm32(channels, elementwise_affine=True, eps=NORM_EPS)
         self.norm3 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
@@ -216,8 +220,10 @@ class ModulatedTransformerCrossBlock(GradientCheckpointingMixin, ModulatedModule
             TypeError: an argument is of the wrong type.
             ValueError: an argument is missing or of another shape.
         """
-        self.self_attn.check_input(x, phases=phases)
-        self.cross_attn.check_input(x, context)
+        check_tensor(self, x, ("B", "L", self.channels))
+        check_context(self, context, len(x), self.ctx_channels)
+        if self.use_rope:
+            check_phases(x, phases, self.channels // self.num_heads)
         self.check_mod(mod, len(x))
         out: Tensor = self._gradient_checkpointed_call(self._forward, x, mod, context, phases)
         return out

@@ -162,7 +162,16 @@ class MultiHeadAttention(AttentionProjections):
             TypeError: an argument is no floating point tensor, or phases are not complex.
             ValueError: an argument is missing, superfluous or of another shape.
         """
-        self.check_input(x, context, phases)
+        check_tensor(self, x, ("B", "L", self.channels))
+        if self.attends_to_context:
+            check_context(self, context, len(x), self.ctx_channels)
+        elif context is not None:
+            raise ValueError(
+                "self-attention takes no context; pass phases by keyword, "
+                "or build the attention with type='cross'"
+            )
+        elif self.use_rope:
+            check_phases(x, phases, self.head_dim)
         query, key, value = self.project(x, context)
         if self.use_rope and not self.attends_to_context and phases is not None:
             query, key = rotate(query, phases), rotate(key, phases)
@@ -171,36 +180,39 @@ class MultiHeadAttention(AttentionProjections):
         )
         return self.merge(heads.transpose(1, 2))
 
-    def check_input(
-        self, x: Tensor, context: Tensor | None = None, phases: Tensor | None = None
-    ) -> None:
-        """Check the arguments of a forward; see there."""
-        check_tensor(self, x, ("B", "L", self.channels))
-        if self.attends_to_context:
-            if context is None:
-                raise ValueError("cross-attention needs context, (B, L_c, ctx_channels)")
-            check_tensor(self, context, (len(x), "L_c", self.ctx_channels), "context")
-            return
-        if context is not None:
-            raise ValueError(
-                "self-attention takes no context; pass phases by keyword, "
-                "or build the attention with type='cross'"
-            )
-        if self.use_rope:
-            self._check_phases(x, phases)
 
-    def _check_phases(self, x: Tensor, phases: Tensor | None) -> None:
-        if phases is None:
-            raise ValueError(
-                "use_rope=True needs phases, (L, d / 2) complex numbers; "
-                "RotaryPositionEmbedder makes them from coordinates"
-            )
-        if not isinstance(phases, Tensor) or not phases.is_complex():
-            kind = phases.dtype if isinstance(phases, Tensor) else phases.__class__.__name__
-            raise TypeError(f"phases must be complex, got {kind}")
-        shape = torch.Size((x.shape[1], self.head_dim // 2))
-        if phases.shape not in (shape, torch.Size((len(x), *shape))):
-            raise ValueError(
-                f"phases must have shape {tuple(shape)} or {(len(x), *shape)}, "
-                f"got {tuple(phases.shape)}"
-            )
+def check_context(module: nn.Module, context: object, batch_size: int, channels: int) -> None:
+    """Check a context (B, L_c, channels) that is attended to.
+
+    Raises:
+        TypeError: it is no floating point tensor.
+        ValueError: it is missing or of another shape.
+    """
+    if context is None:
+        raise ValueError(
+            f"{type(module).__name__} needs context, a tensor ({batch_size}, L_c, {channels})"
+        )
+    check_tensor(module, context, (batch_size, "L_c", channels), "context")
+
+
+def check_phases(x: Tensor, phases: object, head_dim: int) -> None:
+    """Check phases (L, head_dim / 2) or (B, L, head_dim / 2) for tokens (B, L, C).
+
+    Raises:
+        TypeError: they are no complex tensor.
+        ValueError: they are missing or of another shape.
+    """
+    if phases is None:
+        raise ValueError(
+            "use_rope=True needs phases, (L, d / 2) complex numbers; "
+            "RotaryPositionEmbedder makes them from coordinates"
+        )
+    if not isinstance(phases, Tensor) or not phases.is_complex():
+        kind = phases.dtype if isinstance(phases, Tensor) else type(phases).__name__
+        raise TypeError(f"phases must be a complex tensor, got {kind}")
+    shape = torch.Size((x.shape[1], head_dim // 2))
+    if phases.shape not in (shape, torch.Size((len(x), *shape))):
+        raise ValueError(
+            f"phases must have shape {tuple(shape)} or {(len(x), *shape)}, "
+            f"got {tuple(phases.shape)}"
+        )

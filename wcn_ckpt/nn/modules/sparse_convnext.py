@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from torch import nn
 
 from wcn_ckpt.checkpointing import GradientCheckpointingMixin
-from wcn_ckpt.geometry import Voxels
-from wcn_ckpt.nn.modules.arguments import check_voxels, hidden_width
-from wcn_ckpt.nn.modules.base import SpatialModule
+from wcn_ckpt.nn.modules.arguments import check_geometry, hidden_width
+from wcn_ckpt.nn.modules.base import G, SpatialModule
 from wcn_ckpt.nn.modules.initialization import zero_module
 from wcn_ckpt.nn.modules.normalizations import LayerNorm32
 from wcn_ckpt.nn.modules.sparse_conv import SparseConv3d
@@ -52,7 +51,7 @@ class SparseConvNeXtBlock3d(GradientCheckpointingMixin, SpatialModule):
             nn.Linear(channels, hidden), nn.SiLU(), zero_module(nn.Linear(hidden, channels))
         )
 
-    def forward(self, x: Voxels) -> Voxels:
+    def forward(self, x: G) -> G:
         """Run the block, recomputing it in backward when checkpointing is active.
 
         Args:
@@ -65,10 +64,10 @@ class SparseConvNeXtBlock3d(GradientCheckpointingMixin, SpatialModule):
             TypeError: `x` is not `Voxels`, or its features are not floating point.
             ValueError: it has other channels, or voxels repeat.
         """
-        check_voxels(self, x, self.channels)
-        out: Voxels = self._gradient_checkpointed_call(self._forward, x)
+        check_geometry(self, x, self.channels)
+        out: G = self._gradient_checkpointed_call(self._forward, x)
         return out
 
-    def _forward(self, x: Voxels) -> Voxels:
-        h: Voxels = self.conv(x)
+    def _forward(self, x: G) -> G:
+        h: G = self.conv(x)
         return x + h.replace_features(self.mlp(self.norm(h.feature_tensor)))

@@ -9,26 +9,29 @@ from __future__ import annotations
 from torch import Tensor
 
 from wcn_ckpt.checkpointing import GradientCheckpointingMixin
-from wcn_ckpt.geometry import Voxels
-from wcn_ckpt.nn.modules.arguments import check_voxels
-from wcn_ckpt.nn.modules.base import SpatialModule
+from wcn_ckpt.geometry import Geometry, Voxels
+from wcn_ckpt.nn.modules.arguments import check_geometry
+from wcn_ckpt.nn.modules.base import G, SpatialModule
 from wcn_ckpt.nn.modules.dit import NORM_EPS, FeedForwardNet
 from wcn_ckpt.nn.modules.modulation import ModulatedModule, Modulation, modulate
 from wcn_ckpt.nn.modules.normalizations import LayerNorm32
-from wcn_ckpt.nn.modules.sparse_dit_attention import SparseMultiHeadAttention
+from wcn_ckpt.nn.modules.sparse_dit_attention import (
+    SparseMultiHeadAttention,
+    check_sparse_context,
+)
 
 
 class SparseFeedForwardNet(FeedForwardNet, SpatialModule):
     """`FeedForwardNet` on the features of voxels."""
 
-    def forward(self, x: Voxels) -> Voxels:  # type: ignore[override]  # voxels, not tensors
-        """Return the same voxels with new features (N, C).
+    def forward(self, x: G) -> G:  # type: ignore[override]  # voxels, not tensors
+        """Return the same rows with new features (N, C).
 
         Raises:
-            TypeError: `x` is not `Voxels`, or its features are not floating point.
+            TypeError: `x` is no geometry, or its features are not floating point.
             ValueError: it has other channels.
         """
-        check_voxels(self, x, self.channels)
+        check_geometry(self, x, self.channels)
         return x.replace_features(super().forward(x.feature_tensor))
 
 
@@ -82,11 +85,11 @@ class ModulatedSparseTransformerBlock(GradientCheckpointingMixin, ModulatedModul
         )
         self.mlp = SparseFeedForwardNet(channels, mlp_ratio)
 
-    def forward(self, x: Voxels, mod: Tensor) -> Voxels:
+    def forward(self, x: G, mod: Tensor) -> G:
         """Run the block, recomputing it in backward when checkpointing is active.
 
         Args:
-            x: voxels with C channels in B clouds.
+            x: voxels with C channels in B clouds; without `use_rope` also points.
             mod: (B, C), or (B, 6 C) with `share_mod`.
 
         Returns:
@@ -96,15 +99,17 @@ class ModulatedSparseTransformerBlock(GradientCheckpointingMixin, ModulatedModul
             TypeError: an argument is of the wrong type.
             ValueError: channels or clouds do not fit.
         """
-        self.attn.check_input(x)
+        check_geometry(self, x, self.channels)
         self.check_mod(mod, x.batch_size)
-        out: Voxels = self._gradient_checkpointed_call(self._forward, x, mod)
+        out: G = self._gradient_checkpointed_call(self._forward, x, mod)
         return out
 
-    def _forward(self, x: Voxels, mod: Tensor) -> Voxels:
+    def _forward(self, x: G, mod: Tensor) -> G:
         m = _per_voxel(self.six_vectors(mod), x)
-        x = _gated(x, self.attn(_modulated(x, self.norm1, m.shift_msa, m.scale_msa)), m.gate_msa)
-        return _gated(x, self.mlp(_modulated(x, self.norm2, m.shift_mlp, m.scale_mlp)), m.gate_mlp)
+        h: G = self.attn(_modulated(x, self.norm1, m.shift_msa, m.scale_msa))
+        x = _gated(x, h, m.gate_msa)
+        h = self.mlp(_modulated(x, self.norm2, m.shift_mlp, m.scale_mlp))
+        return _gated(x, h, m.gate_mlp)
 
 
 class ModulatedSparseTransformerCrossBlock(
@@ -151,6 +156,7 @@ class ModulatedSparseTransformerCrossBlock(
         """See the class."""
         super().__init__(channels, share_mod)
         self._init_gradient_checkpointing(use_checkpoint)
+        self.ctx_channels = ctx_channels
         self.norm1 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
         self.norm2 = LayerNorm32(channels, elementwise_affine=True, eps=NORM_EPS)
         self.norm3 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
@@ -173,11 +179,11 @@ class ModulatedSparseTransformerCrossBlock(
         )
         self.mlp = SparseFeedForwardNet(channels, mlp_ratio)
 
-    def forward(self, x: Voxels, mod: Tensor, context: Tensor | Voxels) -> Voxels:
+    def forward(self, x: G, mod: Tensor, context: Tensor | Voxels) -> G:
         """Run the block, recomputing it in backward when checkpointing is active.
 
         Args:
-            x: voxels with C channels in B clouds.
+            x: voxels with C channels in B clouds; without `use_rope` also points.
             mod: (B, C), or (B, 6 C) with `share_mod`.
             context: (B, L_c, ctx_channels), or voxels with `ctx_channels` channels in B clouds.
 
@@ -188,30 +194,31 @@ class ModulatedSparseTransformerCrossBlock(
             TypeError: an argument is of the wrong type.
             ValueError: channels or clouds do not fit.
         """
-        self.self_attn.check_input(x)
-        self.cross_attn.check_input(x, context)
+        check_geometry(self, x, self.channels)
+        check_sparse_context(self, context, x.batch_size, self.ctx_channels)
         self.check_mod(mod, x.batch_size)
-        out: Voxels = self._gradient_checkpointed_call(self._forward, x, mod, context)
+        out: G = self._gradient_checkpointed_call(self._forward, x, mod, context)
         return out
 
-    def _forward(self, x: Voxels, mod: Tensor, context: Tensor | Voxels) -> Voxels:
+    def _forward(self, x: G, mod: Tensor, context: Tensor | Voxels) -> G:
         m = _per_voxel(self.six_vectors(mod), x)
-        h = self.self_attn(_modulated(x, self.norm1, m.shift_msa, m.scale_msa))
+        h: G = self.self_attn(_modulated(x, self.norm1, m.shift_msa, m.scale_msa))
         x = _gated(x, h, m.gate_msa)
         normed = x.replace_features(self.norm2(x.feature_tensor))
         x = x + self.cross_attn(normed, context)
-        return _gated(x, self.mlp(_modulated(x, self.norm3, m.shift_mlp, m.scale_mlp)), m.gate_mlp)
+        h = self.mlp(_modulated(x, self.norm3, m.shift_mlp, m.scale_mlp))
+        return _gated(x, h, m.gate_mlp)
 
 
-def _per_voxel(six: Tensor, x: Voxels) -> Modulation:
+def _per_voxel(six: Tensor, x: Geometry) -> Modulation:
     """Return six vectors (N, C), each voxel those of its cloud."""
     rows = six.index_select(0, x.batched_coordinates.batch_indices)
     return Modulation(*rows.chunk(6, dim=-1))
 
 
-def _modulated(x: Voxels, norm: LayerNorm32, shift: Tensor, scale: Tensor) -> Voxels:
+def _modulated(x: G, norm: LayerNorm32, shift: Tensor, scale: Tensor) -> G:
     return x.replace_features(modulate(norm(x.feature_tensor), shift, scale))
 
 
-def _gated(x: Voxels, h: Voxels, gate: Tensor) -> Voxels:
+def _gated(x: G, h: G, gate: Tensor) -> G:
     return x.replace_features(x.feature_tensor + h.feature_tensor * gate)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wcn_ckpt.geometry import Voxels
 from wcn_ckpt.nn.functional.cloud_attention import sparse_scaled_dot_product_attention
 from wcn_ckpt.nn.functional.rotary import rotate
-from wcn_ckpt.nn.modules.arguments import check_tensor, check_voxels
-from wcn_ckpt.nn.modules.base import SpatialModule
-from wcn_ckpt.nn.modules.dit_attention import AttentionProjections, AttentionType
+from wcn_ckpt.nn.modules.arguments import check_geometry, check_voxels
+from wcn_ckpt.nn.modules.base import G, SpatialModule
+from wcn_ckpt.nn.modules.dit_attention import (
+    AttentionProjections,
+    AttentionType,
+    check_context,
+)
 from wcn_ckpt.nn.modules.embeddings import RotaryPositionEmbedder
 from wcn_ckpt.nn.modules.errors import UnsupportedError
 
@@ -95,11 +99,11 @@ class SparseMultiHeadAttention(AttentionProjections, SpatialModule):
         if use_rope:
             self.rope = SparseRotaryPositionEmbedder(self.head_dim, rope_freq=rope_freq)
 
-    def forward(self, x: Voxels, context: Tensor | Voxels | None = None) -> Voxels:
+    def forward(self, x: G, context: Tensor | Voxels | None = None) -> G:
         """Attend.
 
         Args:
-            x: voxels with C channels.
+            x: voxels with C channels; without `use_rope` also points.
             context: for cross-attention, (B, L_c, ctx_channels), or voxels with `ctx_channels`
                 channels, in as many clouds as `x` has.
 
@@ -111,7 +115,13 @@ class SparseMultiHeadAttention(AttentionProjections, SpatialModule):
             TypeError: an argument is of the wrong type.
             ValueError: an argument is missing or superfluous, or channels or clouds do not fit.
         """
-        self.check_input(x, context)
+        check_geometry(self, x, self.channels)
+        if self.attends_to_context:
+            check_sparse_context(self, context, x.batch_size, self.ctx_channels)
+        elif context is not None:
+            raise ValueError(
+                "self-attention takes no context; build the attention with type='cross'"
+            )
         rows = None if context is None else _context_rows(context)
         query, key, value = self.project(x.feature_tensor, rows)
         if self.use_rope:
@@ -132,27 +142,25 @@ class SparseMultiHeadAttention(AttentionProjections, SpatialModule):
         """Return attended values (T_q, H, d); see `sparse_scaled_dot_product_attention`."""
         return sparse_scaled_dot_product_attention(query, key, value, query_offsets, key_offsets)
 
-    def check_input(self, x: Voxels, context: Tensor | Voxels | None = None) -> None:
-        """Check the arguments of a forward; see there."""
-        check_voxels(self, x, self.channels)
-        if not self.attends_to_context:
-            if context is not None:
-                raise ValueError(
-                    "self-attention takes no context; build the attention with type='cross'"
-                )
-            return
-        if context is None:
-            raise ValueError("cross-attention needs context, (B, L_c, ctx_channels) or Voxels")
-        if not isinstance(context, Voxels):
-            check_tensor(self, context, (x.batch_size, "L_c", self.ctx_channels), "context")
-            return
-        check_voxels(self, context, self.ctx_channels, "context")
-        if context.batch_size != x.batch_size:
-            raise ValueError(
-                f"context has {context.batch_size} clouds and x has {x.batch_size}, but cloud b "
-                "attends to context b; Voxels.from_feats_coords(..., batch_size=) keeps empty "
-                "clouds at the end"
-            )
+
+def check_sparse_context(
+    module: nn.Module, context: object, batch_size: int, channels: int
+) -> None:
+    """Check a context that clouds attend to: (B, L_c, channels), or voxels in B clouds.
+
+    Raises:
+        TypeError: it is neither a floating point tensor nor voxels.
+        ValueError: it is missing, or channels or clouds do not fit.
+    """
+    if not isinstance(context, Voxels):
+        check_context(module, context, batch_size, channels)
+        return
+    check_voxels(module, context, channels, "context")
+    if context.batch_size != batch_size:
+        raise ValueError(
+            f"context has {context.batch_size} clouds and x has {batch_size}, but cloud b attends "
+            "to context b; Voxels.from_feats_coords(..., batch_size=) keeps empty clouds at the end"
+        )
 
 
 def _context_rows(context: Tensor | Voxels) -> Tensor:
