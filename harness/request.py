@@ -44,7 +44,10 @@ class SuiteRequest:
         """
         suite = suite_named(self.suite)
         subjects = [subject_named(name) for name in dict.fromkeys(self.subjects)] or SUBJECTS
-        only = {"device": (axis_named("device").parse(self.device),), **parse_axes(self.axes)}
+        only = parse_axes(self.axes)
+        if "device" in only:
+            raise ValueError("choose the device with --device, not with --axis")
+        only["device"] = (axis_named("device").parse(self.device),)
         return {
             seed: select(suite, subjects=subjects, only=only, seed=seed)
             for seed in range(self.seed, self.seed + self.seeds)
@@ -81,7 +84,10 @@ class RunRequest(SuiteRequest):
         folder = latest_folder()
         if folder is None:
             raise ValueError("--last-failed: there is no earlier run in this folder")
-        return {seed: Selection(tuple(cases), ()) for seed, cases in failed_cases(folder).items()}
+        failed = failed_cases(folder)
+        for device in {str(c.assignment["device"]) for cases in failed.values() for c in cases}:
+            check_device(device, self.backend, self.ranks)
+        return {seed: Selection(tuple(cases), ()) for seed, cases in failed.items()}
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -75,6 +75,13 @@ def drift_after_third_step(module: nn.Module) -> Switch:
     return install_checkpointed(module)
 
 
+class RaisingBlock(MyBlock):
+    """Raises in every forward, in every arm."""
+
+    def _forward(self, x: Tensor) -> Tensor:
+        raise ArithmeticError("planted in the block")
+
+
 class DoublyUpdatingBlock(MyBlock):
     """Counts one update and makes two, in every arm: the second one behind the norm's back."""
 

@@ -162,6 +162,7 @@ def _children(process: int) -> list[str]:
         (["replay", "basic,wrapper=fsdp"], "no value 'fsdp'; valid values: none, ddp"),
         (["replay", "basic,broadcast_buffers=off"], "is excluded (wrapper=none"),
         (["run", "--device", "tpu"], "no value 'tpu'; valid values: cpu, cuda"),
+        (["run", "--axis", "device=cuda"], "choose the device with --device"),
         (["run", "--backend", "mpi"], "no backend 'mpi'; valid backends: auto, gloo, nccl"),
         (["run", "--backend", "nccl"], "--backend nccl needs --device cuda"),
         (["run", "--seeds", "0"], "--seeds"),
