@@ -162,8 +162,10 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
             return self._traced_call(fn, args, kwargs)
         function = self._gradient_checkpointing_func
         hook = self._get_gradient_checkpointing_context_fn()
-        memory = memory_of(self)
-        plan = memory.current_plan(self, self._replay_options)
+        memory, options = memory_of(self), self._replay_options
+        plan = memory.plan
+        if plan is None or not plan.describes(self, options):
+            plan = memory.new_plan(self, options)
         # Dynamo swallows an error raised while it traces with fullgraph=False and runs the frame
         # again in eager mode: there only its callback tells.
         compiled = get_eval_frame_callback() is not None

@@ -33,11 +33,18 @@ from wcn_ckpt.checkpointing.replay.redirect import (
     put_back,
     redirect_statistics,
 )
-from wcn_ckpt.checkpointing.replay.rng import Draws, global_states, is_generator, present_states
+from wcn_ckpt.checkpointing.replay.rng import (
+    Draws,
+    global_states,
+    have_moved,
+    is_generator,
+    present_states,
+)
 from wcn_ckpt.checkpointing.replay.threads import this_thread
 from wcn_ckpt.checkpointing.structure import StructuredCall
 
 _training = attrgetter("training")
+_dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 class ReplayFrame:
@@ -61,6 +68,7 @@ class ReplayFrame:
     """
 
     _started = False
+    _is_guided = False
     _entry: Sequence[EntryState] = ()
     _draws: Draws | None = None
     _ground: Ground | None = None
@@ -89,28 +97,46 @@ class ReplayFrame:
         self._started = True
         plan, memory = self._plan, self._memory
         self._training = training = tuple(map(_training, plan.modules))
-        learning = plan.options.learn and (
-            memory.learning_is_due(training) or bool(this_thread.learning)
-        )
-        if learning or self._call or this_thread.replays or not plan.quiet or memory.draws_numpy:
-            return self._watched_forward(saved, learning)
+        memory.forwards = count = memory.forwards + 1
+        if (
+            self._call is not None
+            or not plan.quiet
+            or training != memory.training
+            or count & (count - 1) == 0
+            or this_thread.replays
+            or this_thread.learning
+            or memory.draws_numpy
+        ):
+            return self._watched_forward(saved)
         states = global_states()
-        out = self._announced(saved, {}) if plan.holders else self._fn(*saved)
-        if global_states() is not states and self._preserves_rng():
+        forwards = this_thread.forwards
+        forwards.append(plan)
+        try:
+            if len(threads.in_use_by_thread) > 1:
+                threads.check(plan, replaying=False)
+            out = self._fn(*saved)
+        finally:
+            forwards.pop()
+        if have_moved(states) and self._preserves_rng():
             self._draws = Draws(states)
+            self._is_guided = True
         if plan.options.guard:
-            self._record_ground()
+            self._ground = Ground(plan, training, memory.fingerprints)
         return out
 
-    def _watched_forward(self, saved: Any, learning: bool) -> Any:
+    def _watched_forward(self, saved: Any) -> Any:
         """Run the logical forward where more than drawing numbers may have to be noticed."""
         plan, options, memory = self._plan, self._plan.options, self._memory
         args, kwargs = (saved, {}) if self._call is None else self._call.take_arguments()
+        self._is_guided = True
         if plan.kept:
             self._entry = capture(plan.kept)
         if this_thread.replays:
             # Autograd replays the frames of the logical forward, never one made inside a replay.
             return self._fn(*args, **kwargs)
+        learning = options.learn and (
+            memory.learning_is_due(self._training) or bool(this_thread.learning)
+        )
         watched: list[Watched] = []
         if learning:
             watched = watch(self._boundary.modules(), compare_values=True)
@@ -121,9 +147,13 @@ class ReplayFrame:
         inside: list[tuple[ReplayFrame, list[Watched]]] = []
         if learning:
             this_thread.learning.append(inside)
+        this_thread.forwards.append(plan)
         try:
-            out = self._announced(args, kwargs)
+            if len(threads.in_use_by_thread) > 1:
+                threads.check(plan, replaying=False)
+            out = self._fn(*args, **kwargs)
         finally:
+            this_thread.forwards.pop()
             if learning:
                 this_thread.learning.pop()
         if self._preserves_rng() and draws.happened(exact):
@@ -140,24 +170,8 @@ class ReplayFrame:
             for enclosing in this_thread.learning:
                 enclosing.append((self, watched))
         if options.guard:
-            self._record_ground()
+            self._ground = Ground(self._plan, self._training, memory.fingerprints)
         return out
-
-    def _announced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the block so that a replay on another thread notices."""
-        forwards = this_thread.forwards
-        forwards.append(self._plan)
-        try:
-            if len(threads.in_use_by_thread) > 1:
-                threads.check(self._plan, replaying=False)
-            return self._fn(*args, **kwargs)
-        finally:
-            forwards.pop()
-
-    def _record_ground(self) -> None:
-        plan = self._plan
-        buffers = plan.read_buffers(False not in self._training)
-        self._ground = Ground(plan, buffers, self._memory.fingerprints)
 
     def _preserves_rng(self) -> bool:
         preserve: bool = self._function.keywords.get("preserve_rng_state", True)
@@ -173,7 +187,7 @@ class ReplayFrame:
         if not news:
             return
         boundary, memory = self._boundary, self._memory
-        self._plan = memory.current_plan(boundary, self._plan.options)
+        self._plan = memory.new_plan(boundary, self._plan.options)
         self._entry = list(self._entry)
         for item in news:
             kept = adopt(self._entry, item)
@@ -183,13 +197,11 @@ class ReplayFrame:
             if item.late or not kept:
                 report_late(boundary, memory, path)
         if self._ground is not None:
-            self._record_ground()
+            self._ground = Ground(self._plan, self._training, memory.fingerprints)
 
     def _replay(self, saved: tuple[Any, ...]) -> Any:
         boundary, plan, replays = self._boundary, self._plan, this_thread.replays
-        flags: list[tuple[Tensor, bool]] = []
-        if self._ground is not None:
-            flags = self._ground.check(boundary)
+        flags = None if self._ground is None else self._ground.check(boundary)
         statistics: list[Original] = []
         switched: list[tuple[Any, str, bool]] = []
         replays.append(plan)
@@ -197,7 +209,8 @@ class ReplayFrame:
             if len(threads.in_use_by_thread) > 1:
                 threads.check(plan, replaying=True)
             if plan.norms:
-                if torch._C._len_torch_dispatch_stack():
+                # A dispatch mode of the user (selective checkpointing) must not see our operations.
+                if _dispatch_modes():
                     with own_operations():
                         redirect_statistics(plan.norms, statistics)
                 else:
@@ -207,16 +220,14 @@ class ReplayFrame:
                 or not boundary.training
                 or tuple(map(_training, plan.modules)) != self._training
             ):
-                self._switch_back(flags, switched)
-            if self._call or self._entry or self._draws or plan.watchable:
+                self._switch_back(flags or [], switched)
+            if self._is_guided:
                 return self._guided_replay(saved)
-            if plan.options.guard and self._memory.audit_is_due():
-                with RefuseOverwrites(boundary):
-                    return self._fn(*saved)
             return self._fn(*saved)
         finally:
-            for owner, name, value in switched:
-                setattr(owner, name, value)
+            if switched:
+                for owner, name, value in switched:
+                    setattr(owner, name, value)
             put_back(statistics)
             replays.pop()
 

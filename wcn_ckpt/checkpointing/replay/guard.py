@@ -43,19 +43,21 @@ class Ground:
 
     Args:
         plan: the parameters to record.
-        buffers: the buffers to record, by holder and name.
+        training: the modes of its modules.
         fingerprints: records of earlier forwards; brought up to date where a buffer moved.
     """
 
     __slots__ = ("_buffers", "_plan", "_record", "_sharded")
 
     def __init__(
-        self, plan: ReplayPlan, buffers: list[tuple[Holder, str]], fingerprints: Fingerprints
+        self, plan: ReplayPlan, training: tuple[bool, ...], fingerprints: Fingerprints
     ) -> None:
         self._plan = plan
         self._record = plan.parameter_record()
         self._sharded = list(map(_version, plan.sharded)) if plan.sharded else None
-        self._buffers = _buffer_records(buffers, fingerprints) if buffers else None
+        self._buffers = None
+        if plan.clean or False in training:
+            self._buffers = _buffer_records(plan.read_buffers(), fingerprints)
 
     def check(self, boundary: nn.Module) -> list[tuple[Tensor, bool]]:
         """Refuse a replay on moved ground.
@@ -83,21 +85,25 @@ class Ground:
     def _compare(self, boundary: nn.Module, record: list[Any]) -> list[tuple[Tensor, bool]]:
         parameters = self._plan.parameters
         count = len(parameters)
+        switched = []
         for index, parameter in enumerate(parameters):
             before, now = self._record[index::count], record[index::count]
+            (old_version, old_flag), (new_version, new_flag) = before[0], now[0]
             happened = None
-            if before[0] != now[0]:
-                happened = f"changed in place (version {before[0]} in the forward, {now[0]} now)"
-            elif before[2:] != now[2:]:
+            if old_version != new_version:
+                versions = f"version {old_version} in the forward, {new_version} now"
+                happened = f"changed in place ({versions})"
+            elif before[1:] != now[1:]:
                 happened = "given other data (`.data = ...`, `.to()`)"
+            elif old_flag != new_flag:
+                switched.append((parameter, old_flag))
             if happened is not None:
                 paths = (path for path, p in boundary.named_parameters() if p is parameter)
                 name = next(paths, "(removed)")
                 raise ReplayGuardError(
                     moved_message(boundary, f"parameter {name!r} was {happened}")
                 )
-        flags = zip(parameters, self._record[count : 2 * count], strict=True)
-        return [(parameter, flag) for parameter, flag in flags if parameter.requires_grad != flag]
+        return switched
 
     def _check_buffers(self, boundary: nn.Module) -> None:
         assert self._buffers is not None

@@ -43,33 +43,29 @@ class BoundaryMemory:
         """Copy and pickle as an empty one."""
         return BoundaryMemory, ()
 
-    def current_plan(self, boundary: nn.Module, options: ReplayOptions) -> ReplayPlan:
-        """Return the plan of `boundary`, made anew when its tree or what is known of it changed."""
-        plan = self.plan
-        if plan is None or not plan.describes(boundary, options):
-            if plan is not None and not plan.same_entries():
-                self.forwards = 0
-            plan = self.plan = ReplayPlan(boundary, options)
-            boundary.__dict__["_reads_and_writes_state"] = bool(plan.kept)
+    def new_plan(self, boundary: nn.Module, options: ReplayOptions) -> ReplayPlan:
+        """Make the plan of `boundary` anew; watch it from the start where its tree has changed."""
+        if self.plan is not None and not self.plan.same_entries():
+            self.forwards = 0
+        plan = self.plan = ReplayPlan(boundary, options)
+        boundary.__dict__["_reads_and_writes_state"] = bool(plan.kept)
         return plan
 
     def learning_is_due(self, training: tuple[bool, ...]) -> bool:
-        """Count a forward, and say whether it is one in which values are to be compared.
+        """Whether this forward is one in which values are to be compared.
 
         That is the 1st, 2nd, 4th, 8th, ..., and each that is the first with its training flags.
         """
-        self.forwards = count = self.forwards + 1
-        if training != self.training:
-            self.training = training
-            if training not in self.seen_training:
-                self.seen_training.add(training)
-                return True
-        return count & (count - 1) == 0
+        self.training = training
+        if training not in self.seen_training:
+            self.seen_training.add(training)
+            return True
+        return is_power_of_two(self.forwards)
 
     def audit_is_due(self) -> bool:
         """Count a replay, and say whether it is one to look at closely: 1st, 2nd, 4th, ..."""
-        self.replays = count = self.replays + 1
-        return count & (count - 1) == 0
+        self.replays += 1
+        return is_power_of_two(self.replays)
 
     def warn_once(self, message: str, category: type[Warning]) -> None:
         """Warn, unless this boundary did so in the same words."""
@@ -84,3 +80,8 @@ def memory_of(boundary: nn.Module) -> BoundaryMemory:
     if memory is None:
         memory = boundary.__dict__["_replay_memory"] = BoundaryMemory()
     return memory
+
+
+def is_power_of_two(count: int) -> bool:
+    """Whether something costly is due at the count-th time, so that it becomes ever rarer."""
+    return count & (count - 1) == 0

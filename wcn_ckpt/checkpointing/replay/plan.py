@@ -25,8 +25,7 @@ from wcn_ckpt.checkpointing.replay.sharding import (
 )
 from wcn_ckpt.checkpointing.replay.values import address, version
 
-_version = attrgetter("_version")
-_requires_grad = attrgetter("requires_grad")
+_version_and_flag = attrgetter("_version", "requires_grad")
 _address = Tensor.data_ptr
 
 
@@ -57,8 +56,8 @@ class ReplayPlan:
     """
 
     __slots__ = (
-        "_buffer_counts", "_buffers", "_entries", "_generation", "_holders", "_leaves", "_root",
-        "_without_buffers", "addressed", "clean", "generators", "holders", "kept", "modules",
+        "_buffer_counts", "_buffers", "_empty", "_entries", "_generation", "_holders", "_root",
+        "addressed", "clean", "generators", "holders", "kept", "modules",
         "norms", "options", "parameters", "quiet", "sharded", "watchable",
     )  # fmt: skip
 
@@ -79,15 +78,15 @@ class ReplayPlan:
                 self._sort_state(path, module)
         modules = [module for _, module in named]
         self.modules = [module for module in modules if module is not boundary]
-        self._leaves = [module._modules for module in modules if not module._modules]
-        self._without_buffers = [m._buffers for m in modules if not m._buffers]
+        self._empty: list[dict[str, Any]] = [m._modules for m in modules if not m._modules]
+        self._empty += [module._buffers for module in modules if not module._buffers]
         stateful = [m for m in modules if m._buffers and not only_writes_statistics(m)]
         self._buffers = [module._buffers for module in stateful]
         self._buffer_counts = list(map(len, self._buffers))
         unmanaged = [m for m in modules if m._parameters and m not in managed_by_fsdp]
         self._holders = [m._modules for m in modules if m._modules]
         self._holders += [module._parameters for module in unmanaged]
-        self._entries = self._current_entries()
+        self._entries = list(chain.from_iterable(map(dict.values, self._holders)))
         written = {id(holder.get(name)) for holder, kinds in self.kept for name in kinds}
         self.parameters = [
             p for m in unmanaged for p in m._parameters.values() if is_watched(p, written)
@@ -128,45 +127,36 @@ class ReplayPlan:
         if kinds:
             self.kept.append((holder, kinds))
 
-    def _current_entries(self) -> list[Any]:
-        return list(chain.from_iterable(map(dict.values, self._holders)))
-
-    def read_buffers(self, all_train: bool) -> list[tuple[Holder, str]]:
-        """Buffers that a forward reads and does not write.
-
-        Args:
-            all_train: whether every module is in training mode. A norm layer that is not reads its
-                statistics.
-        """
-        if all_train:
-            return self.clean
-        frozen = [entry.buffers for entry in self.norms if not entry.norm.training]
-        return self.clean + [(buffers, name) for buffers in frozen for name in buffers]
-
     def describes(self, boundary: nn.Module, options: ReplayOptions) -> bool:
         """Whether everything that this plan was made from is unchanged."""
         return (
             self._generation == kind_table.generation
             and self.options is options
             and self._root is boundary._modules
-            and not any(self._leaves)
-            and not any(self._without_buffers)
+            and not any(self._empty)
             and (not self._buffers or list(map(len, self._buffers)) == self._buffer_counts)
             and self.same_entries()
         )
 
     def same_entries(self) -> bool:
         """Whether the modules and parameters of the tree are still the same objects."""
-        entries = self._current_entries()
-        return len(entries) == len(self._entries) and all(map(is_, entries, self._entries))
+        now, before = list(chain.from_iterable(map(dict.values, self._holders))), self._entries
+        return len(now) == len(before) and all(map(is_, now, before))
 
     def parameter_record(self) -> list[Any]:
-        """Versions, need of a gradient and data addresses of the parameters, one after another."""
+        """Version and need of a gradient of each parameter, then the addresses of their data."""
         parameters = self.parameters
-        record: list[Any] = [*map(_version, parameters), *map(_requires_grad, parameters)]
         if self.addressed:
-            record += map(_address, parameters)
-        return record
+            return [*map(_version_and_flag, parameters), *map(_address, parameters)]
+        return list(map(_version_and_flag, parameters))
+
+    def read_buffers(self) -> list[tuple[Holder, str]]:
+        """Buffers that a forward would now read and not write.
+
+        A norm layer that is not in training mode reads its statistics.
+        """
+        frozen = [entry.buffers for entry in self.norms if not entry.norm.training]
+        return self.clean + [(buffers, name) for buffers in frozen for name in buffers]
 
     def training_norms(self) -> bool:
         """Whether a forward would now update running statistics."""

@@ -141,6 +141,12 @@ def global_states() -> GlobalStates:
     return watch.latest
 
 
+def have_moved(states: GlobalStates) -> bool:
+    """Whether the words have changed since `global_states` gave these states."""
+    watch = _watch
+    return bool(states.mark != (watch.python.value, watch.instance.gauss_next, watch.numpy.value))
+
+
 def present_states(exact: bool) -> GlobalStates:
     """Return the present states of `random` and `numpy.random`.
 
