@@ -20,11 +20,13 @@ from rich.text import Text
 
 from harness.baseline import Known
 from harness.findings import Finding, Scalar
+from harness.report.tally import Table as Tally
 from harness.report.tally import expected_reasons, summary_line, tabulate
 from harness.row import Row
 
 _PLAIN_SECONDS = 5.0
 _PLAIN_WIDTH = 160
+_COLUMN_GAP = 3
 _MOST_CASES = 5
 _MOST_CAUSES = 3
 
@@ -73,13 +75,8 @@ def show_result(rows: Sequence[Row], console: Console) -> None:
         console: Where to print.
     """
     table = tabulate(rows)
-    grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
-    for heading in ("cases", *table.subjects):
-        grid.add_column(heading, overflow="fold")
-    for label, cells in table.lines:
-        texts = [Text(cell.text, style="red" if cell.passed < cell.total else "") for cell in cells]
-        grid.add_row(label, *texts)
-    console.print(grid, crop=False)
+    for first, last in _column_groups(table, console.width):
+        console.print(_grid(table, first, last, console), crop=False)
     failing = [row for row in rows if not row.passed]
     for row in failing[:_MOST_CASES]:
         show_findings(row, console)
@@ -89,6 +86,31 @@ def show_result(rows: Sequence[Row], console: Console) -> None:
     for reason, count in expected_reasons(rows).items():
         console.print(f"expected: {count} {'case' if count == 1 else 'cases'}: {reason}")
     console.print(summary_line(rows))
+
+
+def _column_groups(table: Tally, width: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of subjects whose columns fit beside each other."""
+    left = width - max((len(label) for label, _ in table.lines), default=0)
+    first, room = 0, left
+    for number, subject in enumerate(table.subjects):
+        texts = (cells[number].text for _, cells in table.lines)
+        wanted = _COLUMN_GAP + max(len(subject), *map(len, texts))
+        if wanted > room and number > first:
+            yield first, number
+            first, room = number, left
+        room -= wanted
+    yield first, len(table.subjects)
+
+
+def _grid(table: Tally, first: int, last: int, console: Console) -> Table:
+    grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
+    for heading in ("cases", *table.subjects[first:last]):
+        grid.add_column(heading, no_wrap=True)
+    for label, cells in table.lines:
+        shown = cells[first:last]
+        texts = [Text(cell.text, style="red" if cell.passed < cell.total else "") for cell in shown]
+        grid.add_row(label, *texts)
+    return grid
 
 
 def show_vanished(vanished: Sequence[Known], console: Console) -> None:

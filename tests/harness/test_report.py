@@ -177,3 +177,17 @@ def test_junit_tells_seeds_apart_where_there_are_several(tmp_path: Path) -> None
 
     cases = ElementTree.parse(tmp_path / "junit.xml").getroot().iter("testcase")
     assert [case.get("name") for case in cases] == ["basic seed 0", "basic seed 1"]
+
+
+def test_subjects_that_do_not_fit_beside_each_other_stand_below(tmp_path: Path) -> None:
+    names = [f"subject-{number:02}" for number in range(12)]
+    console = Console(file=io.StringIO(), width=80, highlight=False, markup=False, soft_wrap=True)
+
+    show_result([row(name) for name in names], console)
+
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    headings = [line.split()[1:] for line in lines if line.startswith("cases ")]
+    assert len(headings) > 1
+    assert [name for heading in headings for name in heading] == names
+    assert max(map(len, lines)) <= 80
+    assert sum("bn_momentum=0.1" in line for line in lines) == len(headings)

@@ -24,7 +24,7 @@ def as_offsets(offsets: Tensor | Sequence[int]) -> Tensor:
             or decrease.
     """
     try:
-        table = torch.as_tensor(offsets).detach()
+        table = torch.as_tensor(offsets, device="cpu").detach()
     except (TypeError, RuntimeError) as error:
         raise TypeError(
             f"offsets must be integers, one per cloud and N, got {offsets!r}"
@@ -38,7 +38,6 @@ def as_offsets(offsets: Tensor | Sequence[int]) -> Tensor:
         table = table.to(torch.int64)
     if table.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"offsets must be int32 or int64, got {table.dtype}; cast them first")
-    table = table.cpu()
     entries = table.tolist()
     if entries[0] != 0:
         raise ValueError(f"offsets must start at 0, got {entries[0]} in {entries}")
@@ -53,14 +52,14 @@ def as_offsets(offsets: Tensor | Sequence[int]) -> Tensor:
 
 def offsets_from_counts(counts: Tensor | Sequence[int], dtype: torch.dtype = torch.int32) -> Tensor:
     """Return the (B + 1,) CPU offsets of clouds with `counts` rows each."""
-    rows = torch.as_tensor(counts, dtype=torch.int64).cpu()
+    rows = torch.as_tensor(counts, dtype=torch.int64, device="cpu")
     return torch.cat([rows.new_zeros(1), rows.cumsum(0)]).to(dtype)
 
 
 def batch_indices(offsets: Tensor, device: torch.device) -> Tensor:
     """Return the cloud that each row belongs to, as (N,) int64 on `device`."""
     counts = offsets.diff().to(torch.int64)
-    clouds = torch.arange(counts.numel())
+    clouds = torch.arange(counts.numel(), device=counts.device)
     return clouds.repeat_interleave(counts).to(device)
 
 

@@ -73,7 +73,7 @@ class SparseStructureFlowModel(FlowModel):
 
     def _grid(self) -> Tensor:
         """Return the cells (R ** 3, 3) of the grid, z fastest."""
-        axis = torch.arange(self.resolution)
+        axis = torch.arange(self.resolution, device=self.input_layer.weight.device)
         return torch.cartesian_prod(axis, axis, axis).reshape(-1, 3)
 
     def _phases(self) -> Tensor:
@@ -86,7 +86,5 @@ class SparseStructureFlowModel(FlowModel):
         phases = self._buffers.pop("rope_phases", None)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch has no types
         if phases is not None:
-            self.register_buffer(
-                "rope_phases", self._phases().to(self.input_layer.weight.device), persistent=False
-            )
+            self.register_buffer("rope_phases", self._phases(), persistent=False)
         return self

@@ -33,10 +33,11 @@ class CloudPadding:
         self._counts = counts
         self._slots: Tensor | None = None
         if any(count != self.length for count in counts.tolist()):
-            shift = torch.arange(self.batch_size) * self.length - offsets[:-1].long()
-            clouds = batch_indices(offsets, device)
-            rows = torch.arange(len(clouds), device=device)
-            self._slots = rows + shift.to(device).index_select(0, clouds)
+            clouds = torch.arange(self.batch_size, device=offsets.device)
+            shift = clouds * self.length - offsets[:-1].long()
+            owners = batch_indices(offsets, device)
+            rows = torch.arange(len(owners), device=device)
+            self._slots = rows + shift.to(device).index_select(0, owners)
 
     def pad(self, rows: Tensor) -> Tensor:
         """Return rows (T, ...) as (B, L, ...), zero where a cloud has no row."""

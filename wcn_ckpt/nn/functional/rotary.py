@@ -31,8 +31,9 @@ def rotary_frequencies(
     if len(rope_freq) != 2 or not all(0 < freq < math.inf for freq in rope_freq):
         raise ValueError(f"rope_freq must be two positive numbers, got {rope_freq!r}")
     count = head_dim // 2 // dim
-    exponents = torch.arange(count, dtype=torch.float64) / max(count, 1)
-    return rope_freq[0] / torch.tensor(rope_freq[1], dtype=torch.float64) ** exponents
+    exponents = torch.arange(count, dtype=torch.float64, device="cpu") / max(count, 1)
+    base = torch.tensor(rope_freq[1], dtype=torch.float64, device="cpu")
+    return rope_freq[0] / base**exponents
 
 
 def rotary_phases(coordinates: Tensor, frequencies: Tensor, num_pairs: int) -> Tensor:

@@ -75,7 +75,7 @@ class SinusoidalPositionEmbedder(nn.Module):
         check_positive(in_channels, "in_channels")
         self.channels, self.in_channels = channels, in_channels
         count = channels // in_channels // 2
-        exponents = torch.arange(count, dtype=torch.float64) / max(count, 1)
+        exponents = torch.arange(count, dtype=torch.float64, device="cpu") / max(count, 1)
         self.freqs = SINUSOIDAL_BASE**-exponents
 
     def forward(self, x: Tensor) -> Tensor:
@@ -116,7 +116,8 @@ class TimestepEmbedder(nn.Module):
                 f"frequency_embedding_size must be even, got {frequency_embedding_size}"
             )
         half = frequency_embedding_size // 2
-        self.freqs = torch.exp(-math.log(10000) * torch.arange(half, dtype=torch.float64) / half)
+        steps = torch.arange(half, dtype=torch.float64, device="cpu")
+        self.freqs = torch.exp(-math.log(10000) * steps / half)
         self.mlp = nn.Sequential(
             nn.Linear(frequency_embedding_size, hidden_size),
             nn.SiLU(),

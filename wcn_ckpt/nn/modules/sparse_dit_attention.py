@@ -171,4 +171,4 @@ def _context_offsets(context: Tensor | Voxels) -> Tensor:
     if isinstance(context, Voxels):
         return context.offsets
     batch_size, length = context.shape[:2]
-    return torch.arange(batch_size + 1) * length
+    return torch.arange(batch_size + 1, device="cpu") * length
