@@ -228,6 +228,21 @@ def replay(
     raise typer.Exit(status)
 
 
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Figures to measure; all of them by default.")
+    ] = None,
+    pairs: Annotated[int, typer.Option("--pairs", help="Interleaved pairs for each.")] = 2000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure what a boundary costs over torch's checkpoint alone, side by side in one run."""
+    from harness.bench.command import run_bench
+
+    with _bad_values_are_usage_errors():
+        run_bench(names or (), pairs, as_json)
+
+
 @contextmanager
 def _bad_values_are_usage_errors() -> Iterator[None]:
     try:

@@ -60,9 +60,10 @@ def make_job(case: Case, *, arm: str, seed: int) -> Job:
         What the ranks are sent.
     """
     subject = case.subject
-    arguments = dict(subject.arguments)
+    arguments, input_arguments = dict(subject.arguments), dict(subject.input_arguments)
     for axis, value in zip(case.axes, case.values, strict=True):
         arguments.update(axis.construct.get(value, {}))
+        input_arguments.update(axis.inputs.get(value, {}))
     digest = hashlib.sha256(f"{seed}:{case.id}".encode()).digest()
     return Job(
         case=case.id,
@@ -71,7 +72,7 @@ def make_job(case: Case, *, arm: str, seed: int) -> Job:
         factory=subject.factory,
         arguments=arguments,
         inputs=subject.inputs,
-        input_arguments=subject.input_arguments,
+        input_arguments=input_arguments,
         configure=tuple(
             (axis.configure, value)
             for axis, value in zip(case.axes, case.values, strict=True)

@@ -71,8 +71,8 @@ def _prepare(
     job: Job, arm: str, rank: int, watch_norms: bool, follow: Trace | None
 ) -> tuple[Trace, _Execution]:
     # Ranks build different weights, as they do where nothing is seeded: DDP makes them equal.
-    _seed(job.case_seed + rank)
     device = device_of(job.program.device, rank)
+    _seed(job.case_seed + rank, device)
     module = load(job.factory)(**job.arguments)
     for function, value in job.configure:
         load(function)(module, value)
@@ -87,8 +87,12 @@ def _prepare(
     return trace, _Execution(job, rank, trace, model, switch, device, watch, follow)
 
 
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
+def _seed(seed: int, device: torch.device) -> None:
+    # torch.manual_seed formats a stack for each kind of accelerator that is not in use, which takes
+    # as long as the forward of a small block.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
     random.seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -137,7 +141,7 @@ class _Execution:
             "buffers": buffers_of(trace.module),
         }
         # Ranks draw different numbers, as they do in a real run.
-        _seed(job.case_seed + 1 + rank)
+        _seed(job.case_seed + 1 + rank, device)
 
     def run(self, step: Step) -> None:
         """Run one step and record what is to be seen after it."""

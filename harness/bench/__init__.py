@@ -1,0 +1,1 @@
+"""Benchmarks: named figures, each a ratio of two things measured side by side in one run."""
