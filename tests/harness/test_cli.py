@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 from harness.cli import app
 from harness.store import read_rows
+from matrix.axes import AXES
+from matrix.values import value_text
 
 FAULTY = f"{Path(__file__).parent}/faulty_arms.py"
-ONE_CASE = [
-    *("--subject", "basic", "--axis", "bn_momentum=0.1", "--axis", "running_stats=on"),
-    *("--axis", "wrapper=none", "--axis", "autocast=off"),
-    *("--axis", "enable=model_call", "--axis", "steps=1"),
-    *("--axis", "backward=plain", "--axis", "accumulation=one"),
-]
+ONE_CASE = ["--subject", "basic"]
+for axis in AXES:
+    if not axis.opt_in:
+        ONE_CASE += ["--axis", f"{axis.name}={value_text(axis.default)}"]
 
 
 def lab(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -92,8 +92,8 @@ def test_one_rank_and_three_ranks_work() -> None:
 
 def test_stopping_early_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    narrowed = [argument for argument in ONE_CASE if argument != "accumulation=one"]
-    two = [*narrowed, "accumulation=one,joint", "--arm", "torch_checkpoint", "--out", str(out)]
+    narrowed = [word.replace("accumulation=one", "accumulation=one,joint") for word in ONE_CASE]
+    two = [*narrowed, "--arm", "torch_checkpoint", "--out", str(out)]
 
     first = lab("run", *two, "-x")
     assert first.returncode == 1
