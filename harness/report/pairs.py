@@ -13,7 +13,7 @@ from matrix.values import value_text
 
 _CELL = 15
 _GAP = 5
-_LABELS = 230
+_LABELS = 245
 
 
 class Pair(NamedTuple):
