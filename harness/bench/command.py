@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -50,17 +50,17 @@ def run_bench(names: Sequence[str], pairs: int, as_json: bool) -> None:
         print(json.dumps({"machine": _machine(), "benchmarks": rows}, indent=2))
         return
     table = Table(title="Ratio to the reference: median of interleaved pairs, 95 % interval")
-    for column in ("benchmark", "ratio", "interval", "goal", "judged", "reference", "pairs"):
-        table.add_column(column, justify="left" if column == "benchmark" else "right")
+    for column in ("benchmark", "ratio", "interval", "goal", "judged", "reference"):
+        justify: Literal["left", "right"] = "left" if column == "benchmark" else "right"
+        table.add_column(column, justify=justify, no_wrap=True)
     for figure, ratio in results:
         table.add_row(
             figure.name,
             f"{ratio.median:.4f}",
-            f"{ratio.low:.4f} .. {ratio.high:.4f}",
+            f"{ratio.low:.3f}..{ratio.high:.3f}",
             f"{figure.limit:.2f}",
             f"{ratio.judged * 1e6:.0f} us",
             f"{ratio.reference * 1e6:.0f} us",
-            str(ratio.pairs),
         )
     console = Console()
     console.print(table)

@@ -41,7 +41,7 @@ class _Bare(_Plain):
 
 
 class _Boundary(GradientCheckpointingMixin, _Plain):
-    def __init__(self, body: nn.Module, enable: bool, options: dict[str, bool]) -> None:
+    def __init__(self, body: nn.Module, enable: bool, options: dict[str, Any]) -> None:
         super().__init__(body)
         self._init_gradient_checkpointing(enable, **options)
 

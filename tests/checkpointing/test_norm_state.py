@@ -19,6 +19,7 @@ from tests.checkpointing.steps import (
     observe,
     ordinary_and_checkpointed,
 )
+from wcn_ckpt import replay_options
 from wcn_ckpt.nn.modules import configure_gradient_checkpointing
 
 
@@ -280,3 +281,38 @@ def test_nothing_is_kept_after_the_graph_is_dropped() -> None:
         gc.enable()
 
     assert alive == []
+
+
+class ReadsStatistics(nn.Module):
+    """Reads the statistics of a norm layer that it holds, after their update."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.norm = nn.BatchNorm1d(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.norm(self.linear(x))
+        return out.sin() * (self.norm.running_var + 1).clone()
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_statistics_that_other_code_reads_are_kept_when_declared(style: str) -> None:
+    torch.manual_seed(0)
+    block = Block(ReadsStatistics())
+    replay_options(block, state=["running_mean", "running_var", "num_batches_tracked"])
+
+    assert_checkpointing_changes_nothing(block, style, torch.randn(9, 6))
+
+
+@pytest.mark.parametrize("style", ["backward", "retained", "joint", "sequential"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_quantisation_aware_layer_reads_the_statistics_of_its_norm(style: str) -> None:
+    qat = pytest.importorskip("torch.ao.nn.intrinsic.qat", reason="torch without torch.ao")
+    quantization = pytest.importorskip("torch.ao.quantization", reason="torch without torch.ao")
+    torch.manual_seed(0)
+    config = quantization.get_default_qat_qconfig("fbgemm")
+    layer = qat.ConvBn2d(2, 2, 3, padding=1, qconfig=config)
+
+    assert_checkpointing_changes_nothing(Block(layer), style, torch.randn(3, 2, 5, 5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -35,6 +36,20 @@ def only_writes_statistics(module: nn.Module) -> bool:
     subclass may read them.
     """
     return type(module) in _WRITTEN_NOT_READ and "forward" not in vars(module)
+
+
+def statistics_read_by_parents(modules: Iterable[nn.Module]) -> set[nn.Module]:
+    """Norm layers inside the fused layers of torch's quantisation-aware training.
+
+    Those scale their convolution by the running variance of the norm that they hold.
+    """
+    return {
+        child
+        for module in modules
+        if type(module).__module__.startswith("torch.ao.nn.intrinsic.qat")
+        for child in module._modules.values()
+        if child is not None
+    }
 
 
 def has_running_statistics(module: nn.Module) -> bool:

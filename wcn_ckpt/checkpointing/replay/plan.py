@@ -14,6 +14,7 @@ from wcn_ckpt.checkpointing.replay.known import (
     has_running_statistics,
     known_state,
     only_writes_statistics,
+    statistics_read_by_parents,
 )
 from wcn_ckpt.checkpointing.replay.options import ReplayOptions
 from wcn_ckpt.checkpointing.replay.redirect import Holder, KeptHolder, NormScratch, Statistics
@@ -71,8 +72,13 @@ class ReplayPlan:
         self.clean: list[tuple[Holder, str]] = []
         managed_by_fsdp = sharded_modules(boundary)
         named = list(boundary.named_modules())
+        read_by_parents = statistics_read_by_parents(module for _, module in named)
         for path, module in named:
-            if only_writes_statistics(module):
+            if (
+                only_writes_statistics(module)
+                and module not in read_by_parents
+                and not any(options.declared(path, name) for name in module._buffers)
+            ):
                 self.norms.append(NormScratch(module, shared_scratch))
             elif module is not boundary or module._buffers or module._parameters:
                 self._sort_state(path, module)

@@ -143,7 +143,7 @@ def _copy(tensor: Tensor, storages: dict[int, torch.UntypedStorage]) -> Tensor:
         storage = detached.untyped_storage()
         shares_storage = storage.nbytes() != detached.numel() * detached.element_size()
         key = storage.data_ptr()
-        if shares_storage or key in storages:
+        if key != 0 and (shares_storage or key in storages):  # empty tensors all lie at 0
             copied = storages.get(key)
             if copied is None:
                 copied = storages[key] = storage.clone()  # type: ignore[no-untyped-call]
@@ -151,7 +151,8 @@ def _copy(tensor: Tensor, storages: dict[int, torch.UntypedStorage]) -> Tensor:
             copy.set_(copied, detached.storage_offset(), detached.size(), detached.stride())
         else:
             copy = detached.clone()
-            storages[key] = copy.untyped_storage()
+            if key != 0:
+                storages[key] = copy.untyped_storage()
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(copy, requires_grad=tensor.requires_grad)
     return copy.requires_grad_(tensor.requires_grad) if tensor.requires_grad else copy
