@@ -24,25 +24,43 @@ def version(tensor: Tensor) -> int:
 
 def address(tensor: Tensor) -> int:
     """Where the data of a tensor lie; 0 where it has none of its own to point at."""
+    if not has_values(tensor):
+        return 0
     try:
         return tensor.data_ptr()
     except (RuntimeError, ValueError):
         return 0
 
 
+def has_values(tensor: Tensor) -> bool:
+    """Whether a tensor has values to compare: meta and fake tensors have none."""
+    return tensor.device.type != "meta" and getattr(tensor, "fake_mode", None) is None
+
+
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors have one shape and dtype, and every bit in common; NaN equals NaN."""
-    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
+    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or a.layout != b.layout:
         return False
-    a, b = local(a).detach(), local(b).detach()
+    if not has_values(a) or not has_values(b):
+        return True
+    a, b = _dense(a), _dense(b)
     return torch.equal(a, b) or torch.equal(_bytes(a), _bytes(b))
 
 
+def _dense(tensor: Tensor) -> Tensor:
+    tensor = local(tensor).detach()
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
 def _bytes(tensor: Tensor) -> Tensor:
+    if tensor.is_quantized:
+        tensor = tensor.int_repr()
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
 def fingerprint(tensor: Tensor) -> int:
     """A hash of all the bytes of a tensor; equal values give equal hashes within one process."""
-    flat = local(tensor).detach().to_dense().cpu().contiguous()
+    if not has_values(tensor):
+        return 0
+    flat = _dense(tensor).cpu().contiguous()
     return hash(ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()))
