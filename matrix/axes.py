@@ -31,6 +31,10 @@ class Axis:
     where the axis shapes the program instead."""
     construct: Mapping[Value, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Value -> keyword arguments that it adds to the subject's factory."""
+    inputs: Mapping[Value, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    """Value -> keyword arguments that it adds to the subject's inputs."""
+    option: str | None = None
+    """Where only subjects that name it in ``options`` have it: why others keep the default."""
     opt_in: bool = False
     """Whether values other than the default are run only where they are asked for."""
 
@@ -116,6 +120,31 @@ AXES: tuple[Axis, ...] = (
         doc="whether DDP copies rank 0's weights to all ranks when it is built",
     ),
     Axis("device", ("cpu", "cuda"), default="cpu", doc="where the model is", opt_in=True),
+    Axis(
+        "dropout",
+        (0.0, 0.2),
+        default=0.0,
+        doc="probability of dropping attention weights, channels and rows of a branch",
+        construct={0.2: {"attn_drop": 0.2, "proj_drop": 0.2, "drop_path": 0.2}},
+        option="its constructor has no dropout and no drop path to switch on",
+    ),
+    Axis(
+        "order",
+        ("fixed", "shuffled"),
+        default="fixed",
+        doc="whether the curve or window offset of each block is drawn anew for each forward",
+        construct={"shuffled": {"shuffle_orders": True}},
+        option="it attends along no curve and in no window",
+    ),
+    Axis(
+        "sites",
+        ("even", "mixed", "scattered"),
+        default="even",
+        doc="where voxels are: clouds of about one size, clouds of several sizes of which one is a "
+        "single voxel, or voxels that have few neighbours",
+        inputs={"mixed": {"sites": "mixed"}, "scattered": {"sites": "scattered"}},
+        option="its input is dense and has no sites to choose",
+    ),
 )
 """All axes, in the order that case ids use."""
 

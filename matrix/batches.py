@@ -6,15 +6,31 @@ All of them are crops of the terrain, and no two ranks or microbatches get the s
 from __future__ import annotations
 
 import hashlib
+from itertools import pairwise
 
+import torch
 from torch import Tensor
 
 from matrix.inputs import terrain_points, terrain_voxels
 from wcn_ckpt.geometry import Voxels
+from wcn_ckpt.geometry.combine import sparse_cat
+
+SITES = ("even", "mixed", "scattered")
+"""How voxels are spread over the clouds of a batch; see :func:`terrain_batch`."""
+
+SPREAD = 3
+"""How many times as long as the others the sides of scattered crops are."""
 
 
 def terrain_batch(
-    *, seed: int, rank: int, microbatch: int, channels: int, crop: int = 12, clouds: int = 2
+    *,
+    seed: int,
+    rank: int,
+    microbatch: int,
+    channels: int,
+    crop: int = 12,
+    clouds: int = 2,
+    sites: str = "even",
 ) -> Voxels:
     """Return crops of the terrain as voxels.
 
@@ -25,16 +41,28 @@ def terrain_batch(
         channels: Number of features, standardized; they require grad.
         crop: Height samples along each side of a crop.
         clouds: Number of crops.
+        sites: ``even`` for crops of one size; ``mixed`` for three clouds: a crop, one voxel alone,
+            and a smaller crop; ``scattered`` for a few voxels out of larger crops, most of them
+            without neighbours.
 
     Returns:
-        About ``0.8 * clouds * crop**2`` voxels with float32 features (N, channels).
+        With even sites about ``0.8 * clouds * crop**2`` voxels, with float32 features
+        (N, channels).
+
+    Raises:
+        ValueError: There are no such sites.
     """
-    voxels = terrain_voxels(
-        size=(crop, crop),
-        clouds=clouds,
-        channels=channels,
-        seed=_crop_seed(seed, rank, microbatch),
-    )
+    place = {"channels": channels, "seed": crop_seed(seed, rank, microbatch)}
+    if sites == "even":
+        voxels = terrain_voxels(size=(crop, crop), clouds=clouds, **place)
+    elif sites == "mixed":
+        sides = (crop, 1, (crop + 1) // 2)
+        voxels = sparse_cat([terrain_voxels(size=(side, side), **place) for side in sides])
+    elif sites == "scattered":
+        side = SPREAD * crop
+        voxels = _scattered(terrain_voxels(size=(side, side), clouds=clouds, **place))
+    else:
+        raise ValueError(f"sites must be one of {SITES}, got {sites!r}")
     return voxels.replace_features(voxels.feature_tensor.detach().requires_grad_())
 
 
@@ -58,7 +86,7 @@ def terrain_rows(
         size=(crop, crop),
         clouds=clouds,
         channels=channels,
-        seed=_crop_seed(seed, rank, microbatch),
+        seed=crop_seed(seed, rank, microbatch),
     )
     return points.feature_tensor.detach().clone().requires_grad_()
 
@@ -78,6 +106,18 @@ def terrain_maps(
     return maps.contiguous().requires_grad_()
 
 
-def _crop_seed(seed: int, rank: int, microbatch: int) -> int:
+def crop_seed(seed: int, rank: int, microbatch: int) -> int:
+    """Return the seed of what a rank gets as a microbatch."""
     digest = hashlib.sha256(f"{seed}:{rank}:{microbatch}".encode()).digest()
     return int.from_bytes(digest[:4], "big")
+
+
+def _scattered(voxels: Voxels) -> Voxels:
+    """Return one in `SPREAD ** 2` voxels of each cloud."""
+    generator = torch.Generator().manual_seed(len(voxels))
+    coordinates, features = [], []
+    for start, stop in pairwise(voxels.offsets.tolist()):
+        kept = torch.randperm(stop - start, generator=generator)[:: SPREAD**2].sort().values
+        coordinates.append(voxels.coordinate_tensor[start:stop][kept])
+        features.append(voxels.feature_tensor[start:stop][kept])
+    return Voxels(coordinates, features)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from matrix.axes import AXES, Axis
-from matrix.subjects import Narrowing, Subject
+from matrix.subject import Narrowing, Subject
 from matrix.values import Condition, Value, meets, value_text
 
 
@@ -65,9 +65,16 @@ def constraints_on(
         constraints: The exclusions that hold for any subject.
 
     Returns:
-        ``constraints``, then one exclusion for each axis that some of the subjects narrow.
+        ``constraints``, then one exclusion for each axis that some of the subjects lack or narrow.
     """
+    subjects = tuple(subjects)
     found = list(constraints)
+    for axis in axes:
+        without = tuple(s.name for s in subjects if axis.name not in s.options)
+        if axis.option is not None and without:
+            others = tuple(value for value in axis.values if value != axis.default)
+            when = {"subject": without, axis.name: others}
+            found.append(Constraint(when, "inapplicable", axis.option))
     named: dict[Narrowing, list[str]] = {}
     for subject in subjects:
         for narrowing in subject.narrowings:

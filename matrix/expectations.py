@@ -158,6 +158,9 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ExpectedDifference(
         {"subject": ("dropout",), "enable": ("rng_not_preserved",)}, _ALL_VALUES, True, _RNG
     ),
+    ExpectedDifference(
+        {"dropout": (0.2,), "enable": ("rng_not_preserved",)}, _ALL_VALUES, True, _RNG
+    ),
     # Four layers have 24 orders, so by chance a replay may draw the order of its forward.
     ExpectedDifference(
         {"subject": ("python-random",), "enable": ("rng_not_preserved",)}, _ALL_VALUES, False, _RNG

@@ -1,70 +1,16 @@
 """The modules that the matrix is tried on.
 
-A subject is a frozen value. Its factories are importable names (``"module:name"`` or
-``"file.py:name"``), so that it can be sent to any rank; there is no registry to add it to.
+Those with attention and those of TRELLIS.2 are in `matrix.attention_subjects` and
+`matrix.trellis_subjects`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from matrix.attention_subjects import ATTENTION_SUBJECTS
+from matrix.subject import NO_BATCH_NORM, Narrowing, Subject
+from matrix.trellis_subjects import TRELLIS_SUBJECTS
 
-from matrix.values import Condition
-
-_NAME = re.compile(r"[A-Za-z0-9_.-]+")
-
-
-@dataclass(frozen=True)
-class Narrowing:
-    """Values of axes that are all that makes sense for a subject."""
-
-    only: Condition = field(hash=False)
-    """Axis name -> the values it keeps."""
-    reason: str
-    """Why the others would only repeat a case."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """One module to try, and the data it is tried on."""
-
-    name: str
-    """As in case ids and in ``--subject``."""
-    factory: str
-    """Importable name of a callable that returns a new module."""
-    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Keyword arguments of ``factory``."""
-    inputs: str
-    """Importable name of ``function(*, seed, rank, microbatch, **input_arguments)`` that returns
-    the module's positional argument, or a tuple of them; different for each rank and
-    microbatch. Gradients are taken for the tensors in them that require grad."""
-    input_arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Further keyword arguments of ``inputs``."""
-    kind: Literal["block", "model"] = "block"
-    """A whole model is tried on fewer cases than a block."""
-    buffers_follow_data: bool = False
-    """Whether a forward writes its data into buffers (while BatchNorms keep statistics), so that
-    ranks with different data have different buffers."""
-    narrowings: tuple[Narrowing, ...] = ()
-    """What of the axes does not apply to it."""
-    doc: str
-    """What it is, in one line."""
-
-    def __post_init__(self) -> None:
-        """Refuse a name that would need quotes in a shell or break a case id."""
-        if not _NAME.fullmatch(self.name):
-            raise ValueError(
-                f"subject name {self.name!r} cannot stand in a case id; use only letters, digits "
-                "and the signs _ . -"
-            )
-
-
-NO_BATCH_NORM = Narrowing(
-    {"bn_momentum": (0.1,), "running_stats": (True,)},
-    "it has no BatchNorm, so its options change nothing",
-)
+__all__ = ["NO_BATCH_NORM", "SUBJECTS", "Narrowing", "Subject", "subject_named"]
 
 
 def _sparse(name: str, block: str, channels: tuple[int, int], doc: str) -> Subject:
@@ -76,6 +22,7 @@ def _sparse(name: str, block: str, channels: tuple[int, int], doc: str) -> Subje
         inputs="matrix.batches:terrain_batch",
         input_arguments={"channels": in_channels},
         buffers_follow_data=True,
+        options=("sites",),
         doc=doc,
     )
 
@@ -124,6 +71,7 @@ SUBJECTS: tuple[Subject, ...] = (
         input_arguments={"channels": 4, "crop": 8},
         kind="model",
         buffers_follow_data=True,
+        options=("sites",),
         doc="a whole MinkUNet: eight stages of one narrow block",
     ),
     _dense(
@@ -159,6 +107,8 @@ SUBJECTS: tuple[Subject, ...] = (
     _dense("rebound", "ReboundBlock", "a buffer that forward reads and binds to a new tensor"),
     _dense("dropout", "DropoutBlock", "dropout: torch's generator drawn in forward"),
     _dense("python-random", "RandomOrderBlock", "an order drawn from Python's random in forward"),
+    *ATTENTION_SUBJECTS,
+    *TRELLIS_SUBJECTS,
 )
 """The subjects of the suites."""
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from harness.importing import load
 from harness.job import make_job
@@ -11,7 +13,7 @@ from matrix.axes import AXES
 from matrix.case import Case
 from matrix.constraints import CONSTRAINTS, Constraint, constraints_on, exclusion
 from matrix.programs import build_program
-from matrix.subjects import SUBJECTS, subject_named
+from matrix.subjects import SUBJECTS, Subject, subject_named
 from matrix.values import Value
 
 RULES = constraints_on(SUBJECTS)
@@ -47,18 +49,38 @@ def test_an_inapplicable_option_gives_the_same_program_as_an_allowed_cell(rule: 
     "rule", [rule for rule in RULES if "subject" in rule.when], ids=lambda r: list(r.when)[1]
 )
 def test_what_a_subject_leaves_out_changes_nothing_in_it(rule: Constraint) -> None:
-    """An excluded value configures the subject to what the default does."""
+    """It configures the subject to what the default does, or the subject has no such option."""
     for name, (axis_name, values) in itertools.product(rule.when["subject"], [*rule.when.items()]):
         if axis_name == "subject":
             continue
         (axis,) = [axis for axis in AXES if axis.name == axis_name]
         subject = subject_named(str(name))
         for value in values:
-            assert axis.configure is not None
-            module = load(subject.factory)(**subject.arguments)
-            before = repr(module), list(module.state_dict())
-            load(axis.configure)(module, value)
-            assert (repr(module), list(module.state_dict())) == before
+            if axis.inputs:
+                with pytest.raises(TypeError, match="unexpected keyword argument"):
+                    inputs_of(subject, **axis.inputs[value])
+                continue
+            before = shape(load(subject.factory)(**subject.arguments))
+            try:
+                module = load(subject.factory)(
+                    **{**subject.arguments, **axis.construct.get(value, {})}
+                )
+            except TypeError as error:
+                assert "unexpected keyword argument" in str(error)
+                continue
+            if axis.configure is not None:
+                load(axis.configure)(module, value)
+            assert shape(module) == before
+
+
+def shape(module: nn.Module) -> tuple[str, list[str]]:
+    return repr(module), list(module.state_dict())
+
+
+def inputs_of(subject: Subject, **more: Any) -> Any:
+    return load(subject.inputs)(
+        **{"seed": 0, "rank": 0, "microbatch": 0, **subject.input_arguments, **more}
+    )
 
 
 def test_what_is_run_elsewhere_is_allowed_there() -> None:
@@ -95,9 +117,9 @@ def test_subjects_that_leave_out_the_same_share_one_constraint() -> None:
 
     added = constraints_on((dropout, codebook))[len(CONSTRAINTS) :]
 
-    assert [rule.when["subject"] for rule in added] == [("dropout", "codebook")] * 2
+    assert [rule.when["subject"] for rule in added] == [("dropout", "codebook")] * 5
     assert {name for rule in added for name in rule.when} == {
-        *("subject", "bn_momentum", "running_stats"),
+        *("subject", "bn_momentum", "running_stats", "dropout", "order", "sites"),
     }
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from harness.importing import load
+from matrix.axes import AXES
 from matrix.blocks import MyBlock
 from matrix.subjects import NO_BATCH_NORM, SUBJECTS, Subject, subject_named
 from wcn_ckpt.nn.modules import GradientCheckpointingMixin
@@ -20,10 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 def test_a_subject_builds_and_runs_on_its_inputs(subject: Subject) -> None:
     module = load(subject.factory)(**subject.arguments)
-    inputs = load(subject.inputs)(seed=0, rank=0, microbatch=0, **subject.input_arguments)
 
     assert isinstance(module, nn.Module)
-    assert module(inputs) is not None
+    assert module(*arguments_of(subject)) is not None
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
@@ -39,7 +39,7 @@ def test_buffers_follow_data_where_the_subject_says_so(subject: Subject) -> None
     def buffers(rank: int) -> list[torch.Tensor]:
         torch.manual_seed(0)
         module = load(subject.factory)(**subject.arguments)
-        module(load(subject.inputs)(seed=0, rank=rank, microbatch=0, **subject.input_arguments))
+        module(*arguments_of(subject, rank))
         return list(module.buffers())
 
     pairs = zip(buffers(0), buffers(1), strict=True)
@@ -52,6 +52,12 @@ def test_batch_norm_axes_are_left_out_where_there_is_no_batch_norm(subject: Subj
     has_one = any(isinstance(child, _BatchNorm) for child in module.modules())
 
     assert has_one == (NO_BATCH_NORM not in subject.narrowings)
+
+
+def test_options_name_axes_that_are_optional() -> None:
+    optional = {axis.name for axis in AXES if axis.option is not None}
+
+    assert {name for subject in SUBJECTS for name in subject.options} == optional
 
 
 def test_the_readme_block_is_the_one_in_the_readme() -> None:
@@ -69,12 +75,17 @@ def test_the_readme_block_is_the_one_in_the_readme() -> None:
     assert torch.equal(ours(x), theirs(x))
 
 
+def arguments_of(subject: Subject, rank: int = 0) -> tuple[Any, ...]:
+    made = load(subject.inputs)(seed=0, rank=rank, microbatch=0, **subject.input_arguments)
+    return made if isinstance(made, tuple) else (made,)
+
+
 def is_boundary(module: nn.Module) -> bool:
     return hasattr(module, "_gradient_checkpointed_call")
 
 
 def test_downsample_is_there_where_the_name_says_so() -> None:
-    blocks = [subject for subject in SUBJECTS if subject.factory.startswith("wcn_ckpt.nn")]
+    blocks = [s for s in SUBJECTS if s.name.startswith(("basic", "bottleneck"))]
     assert len(blocks) == 4
     for subject in blocks:
         module = load(subject.factory)(**subject.arguments)

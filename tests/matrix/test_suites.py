@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from matrix.axes import AXES
 from matrix.case import Case
 from matrix.constraints import constraints_on, exclusion
 from matrix.subjects import SUBJECTS, Subject, subject_named
-from matrix.suites import CARD, SUITES, Plan, Suite, Thinning, select, suite_named
+from matrix.suites import CARD, SUITES, Plan, Selection, Suite, Thinning, select, suite_named
 from matrix.values import Value
 
 NAMES = ("subject", *(axis.name for axis in AXES))
@@ -78,9 +79,14 @@ def total(sets: list[Tuples]) -> int:
     return sum(map(len, sets))
 
 
+@functools.cache
+def whole(name: str) -> Selection:
+    return select(suite_named(name))
+
+
 @pytest.mark.parametrize(("name", "strength"), [("smoke", 2), ("pr", 3)])
 def test_smoke_and_pr_hold_every_possible_pair_and_triple(name: str, strength: int) -> None:
-    selection = select(suite_named(name))
+    selection = whole(name)
     (figure,) = selection.coverages
 
     have = held(cells_of(selection.cases), strength)
@@ -93,7 +99,7 @@ def test_smoke_and_pr_hold_every_possible_pair_and_triple(name: str, strength: i
 def test_nightly_is_the_full_product_of_the_card_times_pairs_on_blocks_and_triples_on_models() -> (
     None
 ):
-    selection = select(suite_named("nightly"))
+    selection = whole("nightly")
     blocks, models = selection.coverages
     assert len(selection.cases) <= 10_000
     assert selection.thinned is None
@@ -123,7 +129,7 @@ def test_card_is_the_full_product_of_its_axes_on_the_minkunet_blocks() -> None:
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
 def test_no_suite_holds_an_excluded_case_or_one_twice(suite: Suite) -> None:
-    cases = select(suite).cases
+    cases = whole(suite.name).cases
 
     assert all(exclusion(case.cell, RULES) is None for case in cases)
     assert len({case.id for case in cases}) == len(cases) <= suite.most
@@ -161,15 +167,16 @@ def test_models_are_thinned_first() -> None:
         "for this test",
         thinnings=(Thinning((Plan(2, kinds=("block",)), Plan(2, kinds=("model",))), "models"),),
     )
-    whole = select(both)
+    few = (*BLOCKS[:3], *MODELS[:3])
+    all_of_it = select(both, subjects=few)
 
-    thin = select(replace(both, most=len(whole.cases) - 1))
+    thin = select(replace(both, most=len(all_of_it.cases) - 1), subjects=few)
 
     def blocks(cases: Sequence[Case]) -> list[str]:
         return [case.id for case in cases if case.subject.kind == "block"]
 
-    assert blocks(thin.cases) == blocks(whole.cases)
-    assert len(thin.cases) < len(whole.cases)
+    assert blocks(thin.cases) == blocks(all_of_it.cases)
+    assert len(thin.cases) < len(all_of_it.cases)
 
 
 def test_an_axis_that_is_opted_in_is_run_where_it_is_asked_for() -> None:
