@@ -20,6 +20,12 @@ from matrix.subjects import SUBJECTS
 from matrix.suites import SUITES
 
 
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise typer.BadParameter("it is empty; give the name of a folder")
+    return Path(text)
+
+
 class _Named(Protocol):
     @property
     def name(self) -> str: ...
@@ -92,7 +98,13 @@ def run(
     arm: _ArmName = "checkpointed",
     ranks: _Ranks = 2,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Results folder; a fresh one by default.")
+        Path | None,
+        typer.Option(
+            "--out",
+            parser=_folder,
+            metavar="FOLDER",
+            help="Results folder; a fresh one by default.",
+        ),
     ] = None,
     seed: _Seed = 0,
     seeds: _Seeds = 1,

@@ -86,13 +86,22 @@ class Row:
             data: As returned by :meth:`to_dict`.
 
         Raises:
-            ValueError: If it was written in another format.
+            ValueError: If it was written in another format, or has an unknown outcome.
+            KeyError: If it has no findings.
+            TypeError: If it is no mapping, or its fields are not those of a row.
         """
+        if not isinstance(data, Mapping):
+            raise TypeError(f"a row is a mapping, got {data!r}")
         if data.get("schema") != SCHEMA:
             raise ValueError(f"row has schema {data.get('schema')!r}; this version reads {SCHEMA}")
         fields = {key: value for key, value in data.items() if key != "schema"}
         findings = tuple(Finding(**finding) for finding in fields.pop("findings"))
-        return cls(findings=findings, **fields)
+        row = cls(findings=findings, **fields)
+        if row.outcome not in OUTCOMES:
+            raise ValueError(f"no outcome {row.outcome!r}; outcomes: {', '.join(OUTCOMES)}")
+        if not isinstance(row.axes, Mapping):
+            raise TypeError(f"axes are a mapping, got {row.axes!r}")
+        return row
 
 
 def exit_status(rows: list[Row]) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,7 @@ from harness.row import Row
 
 RUN_FILE = "run.json"
 RESULTS_FILE = "results.jsonl"
+_HOLDS_RESULTS = "{} already holds results; give another --out, or --resume to continue it"
 _PACKAGES = ("wcn-ckpt", "torch", "deepdiff", "covertable")
 
 
@@ -26,14 +29,17 @@ class StoreError(ValueError):
 class Store:
     """Appends rows to a results folder, each on disk before the next case starts.
 
+    While it is open no other run can use the folder.
+
     Args:
         folder: The results folder; made if it is not there.
         asked: What the run was asked to do; kept in ``run.json``.
         resume: Continue a run that was asked the same.
 
     Raises:
-        StoreError: If the folder holds a run already and ``resume`` is False, or that run was
-            asked something else.
+        StoreError: If the folder cannot be written, another run is using it, it holds a run or
+            anything else already and ``resume`` is False, or the run that it holds was asked
+            something else or is damaged.
     """
 
     def __init__(self, folder: Path, asked: Mapping[str, Any], *, resume: bool = False) -> None:
@@ -41,21 +47,51 @@ class Store:
         self.folder = folder
         self.rows: list[Row] = []
         """Rows of the run that is being continued."""
-        if folder.exists() and not folder.is_dir():
-            raise StoreError(f"{folder} is not a folder; give another --out")
-        if folder.is_dir() and any(folder.iterdir()) and not resume:
+        with _os_errors_name(folder):
+            if folder.exists() and not folder.is_dir():
+                raise StoreError(f"{folder} is not a folder; give another --out")
+            folder.mkdir(parents=True, exist_ok=True)
+            if not resume:
+                _check_empty(folder)
+            self._file = open(folder / RESULTS_FILE, "a", encoding="utf-8")
+        try:
+            with _os_errors_name(folder):
+                self._lock()
+                if resume:
+                    self._continue(asked)
+                else:
+                    self._begin(asked)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             raise StoreError(
-                f"{folder} already holds results; give another --out, or --resume to continue it"
+                f"another run is using {self.folder}; wait for it, or give another --out"
+            ) from None
+
+    def _begin(self, asked: Mapping[str, Any]) -> None:
+        run_file = self.folder / RUN_FILE
+        if run_file.exists():  # another run began and ended after the folder was found empty
+            raise StoreError(_HOLDS_RESULTS.format(self.folder))
+        text = json.dumps({"asked": dict(asked), **_circumstances()}, indent=2)
+        run_file.write_text(text + "\n", encoding="utf-8")
+
+    def _continue(self, asked: Mapping[str, Any]) -> None:
+        results = self.folder / RESULTS_FILE
+        if (self.folder / RUN_FILE).exists():
+            _check_same(_read_asked(self.folder / RUN_FILE), asked, self.folder)
+            self.rows = _read_and_mend(results)
+        elif results.stat().st_size:
+            raise StoreError(
+                f"{self.folder} holds {RESULTS_FILE} but no {RUN_FILE}, so what its rows were "
+                "asked is not known; give another --out"
             )
-        folder.mkdir(parents=True, exist_ok=True)
-        run_file = folder / RUN_FILE
-        if run_file.exists():
-            _check_same(json.loads(run_file.read_text()), asked, folder)
         else:
-            text = json.dumps({"asked": dict(asked), **_circumstances()}, indent=2)
-            run_file.write_text(text + "\n")
-        self.rows = _read_and_mend(folder / RESULTS_FILE)
-        self._file = open(folder / RESULTS_FILE, "a", encoding="utf-8")
+            self._begin(asked)
 
     def __enter__(self) -> Store:
         """Return the store."""
@@ -71,9 +107,14 @@ class Store:
         self._file.close()
 
     def append(self, row: Row) -> None:
-        """Write a row; it outlives this process however that ends."""
-        self._file.write(json.dumps(row.to_dict(), allow_nan=False) + "\n")
-        self._file.flush()
+        """Write a row; it outlives this process however that ends.
+
+        Raises:
+            StoreError: If it cannot be written.
+        """
+        with _os_errors_name(self.folder):
+            self._file.write(json.dumps(row.to_dict(), allow_nan=False) + "\n")
+            self._file.flush()
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -84,16 +125,50 @@ def read_rows(folder: Path) -> list[Row]:
 
     Raises:
         FileNotFoundError: If there is no results file in it.
-        ValueError: If a line other than the last is damaged.
+        StoreError: If a line other than the last is damaged; the message names it.
     """
-    lines = (folder / RESULTS_FILE).read_text(encoding="utf-8").split("\n")
-    return [Row.from_dict(json.loads(line)) for line in lines[:-1] if line]
+    path = folder / RESULTS_FILE
+    lines = path.read_bytes().split(b"\n")
+    return [_read_row(path, number, line) for number, line in enumerate(lines[:-1], 1) if line]
+
+
+def _read_row(path: Path, number: int, line: bytes) -> Row:
+    try:
+        return Row.from_dict(json.loads(line))
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreError(
+            f"line {number} of {path} cannot be read ({type(error).__name__}: {error}); "
+            "repair or remove that line, or give another --out"
+        ) from None
+
+
+def _read_asked(run_file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(run_file.read_bytes())["asked"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreError(
+            f"{run_file} cannot be read ({type(error).__name__}: {error}); give another --out"
+        ) from None
+
+
+def _check_empty(folder: Path) -> None:
+    names = sorted(path.name for path in folder.iterdir())
+    if RUN_FILE in names or RESULTS_FILE in names:
+        raise StoreError(_HOLDS_RESULTS.format(folder))
+    if names:
+        raise StoreError(f"{folder} is not empty, it holds {names[0]!r}; give another --out")
+
+
+@contextmanager
+def _os_errors_name(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be used ({error}); give another --out") from error
 
 
 def _read_and_mend(path: Path) -> list[Row]:
     """Read the rows and cut off a last line that a killed run left unfinished."""
-    if not path.exists():
-        return []
     content = path.read_bytes()
     complete = content[: content.rfind(b"\n") + 1]
     if len(complete) < len(content):
@@ -101,8 +176,7 @@ def _read_and_mend(path: Path) -> list[Row]:
     return read_rows(path.parent)
 
 
-def _check_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], folder: Path) -> None:
-    before = recorded.get("asked", {})
+def _check_same(before: Mapping[str, Any], asked: Mapping[str, Any], folder: Path) -> None:
     now = json.loads(json.dumps(dict(asked)))
     for name in {*before, *now}:
         if before.get(name) != now.get(name):

@@ -152,6 +152,8 @@ def _children(process: int) -> list[str]:
         (["run", "--arm", "fast"], "no arm 'fast'; valid arms: checkpointed, ordinary"),
         (["run", "--arm", "none.py:install"], "no file 'none.py'"),
         (["run", "--resume"], "--resume needs --out"),
+        (["run", "--out", ""], "it is empty; give the name of a folder"),
+        (["run", *ONE_CASE, "--out", f"{FAULTY}/x"], "cannot be used"),
         (["run", "--ranks", "0"], "--ranks"),
         (["run", "--case-timeout", "0"], "--case-timeout"),
         (

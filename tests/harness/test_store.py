@@ -83,6 +83,82 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         Store(tmp_path / "out", ASKED)
 
 
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file" / "x", Path("/proc/nope")):
+        with pytest.raises(StoreError, match="cannot be used"):
+            Store(folder, ASKED)
+
+
+def test_a_folder_with_other_things_is_not_taken_for_results(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(StoreError, match="is not empty, it holds 'notes.txt'"):
+        Store(tmp_path, ASKED)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_two_runs_cannot_use_one_folder_at_a_time(tmp_path: Path, resume: bool) -> None:
+    with Store(tmp_path, ASKED) as store:
+        with pytest.raises(StoreError, match="another run is using" if resume else "already"):
+            Store(tmp_path, ASKED, resume=resume)
+        store.append(row("a"))
+    with Store(tmp_path, ASKED, resume=True) as again:
+        assert again.rows == [row("a")]
+
+
+def test_a_run_that_began_in_the_meantime_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(tmp_path, ASKED):
+        monkeypatch.setattr("harness.store._check_empty", lambda folder: None)
+        with pytest.raises(StoreError, match="another run is using"):
+            Store(tmp_path, ASKED)
+    with pytest.raises(StoreError, match="already holds results"):
+        Store(tmp_path, ASKED)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "{",
+        "3",
+        '{"schema": 1}',
+        '{"schema": 1, "findings": []}',
+        '{"schema": 2}',
+        json.dumps({**row("a").to_dict(), "outcome": "fine"}),
+        json.dumps({**row("a").to_dict(), "axes": 3}),
+        "\udcff",
+    ],
+)
+def test_a_damaged_line_is_named_on_resume(tmp_path: Path, damaged: str) -> None:
+    with Store(tmp_path, ASKED) as store:
+        store.append(row("a"))
+    with open(tmp_path / RESULTS_FILE, "a", errors="surrogateescape") as file:
+        file.write(damaged + "\n" + json.dumps(row("b").to_dict()) + "\n")
+
+    with pytest.raises(StoreError, match=f"line 2 of .*{RESULTS_FILE} cannot be read"):
+        Store(tmp_path, ASKED, resume=True)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"asked": 3}'])
+def test_a_damaged_run_file_is_named_on_resume(tmp_path: Path, text: str) -> None:
+    with Store(tmp_path, ASKED):
+        (tmp_path / RUN_FILE).write_text(text)
+
+    with pytest.raises(StoreError, match=f"{RUN_FILE} cannot be read"):
+        Store(tmp_path, ASKED, resume=True)
+
+
+def test_results_without_their_run_file_are_not_continued(tmp_path: Path) -> None:
+    with Store(tmp_path, ASKED) as store:
+        store.append(row("a"))
+    (tmp_path / RUN_FILE).unlink()
+
+    with pytest.raises(StoreError, match="no run.json"):
+        Store(tmp_path, ASKED, resume=True)
+
+
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.integers(1, 400))
 def test_a_torn_last_line_is_cut_off_on_resume(
