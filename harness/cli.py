@@ -5,6 +5,7 @@ Nothing here, and nothing it imports, imports ``torch``: that happens on the ran
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
@@ -14,7 +15,9 @@ from typing import Annotated, Protocol
 import typer
 
 from harness.arms import ARMS
+from harness.output import keep_streams
 from harness.ranks import BACKENDS
+from harness.termination import interrupt_when_terminated
 from matrix.axes import AXES
 from matrix.subjects import SUBJECTS
 from matrix.suites import SUITES
@@ -273,5 +276,18 @@ def _version() -> str:
 
 
 def main() -> None:
-    """Run the command line."""
-    app(prog_name="ckpt-lab")
+    """Run the command line.
+
+    A reader of the output that leaves early changes nothing. Where output is lost otherwise, a
+    status that would be 0 is 2.
+    """
+    output = keep_streams()
+    interrupt_when_terminated()
+    try:
+        app(prog_name="ckpt-lab")
+    except SystemExit as end:
+        sys.stdout.flush()
+        if output is None or output.error is None:
+            raise
+        typer.echo(f"standard output was lost: {output.error}", err=True)
+        raise SystemExit(end.code or 2) from None

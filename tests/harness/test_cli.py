@@ -111,22 +111,29 @@ def test_stopping_early_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None
     assert "already holds" in again.stderr
 
 
-def test_an_interrupted_run_ends_with_130_and_leaves_no_rank(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_run_ends_with_130_and_leaves_no_rank(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     command = [sys.executable, "-m", "harness", "run", *ONE_CASE, "--arm", f"{FAULTY}:hang"]
     process = subprocess.Popen(
-        [*command, "--out", str(tmp_path / "out")], stdout=subprocess.PIPE, text=True
+        [*command, "--out", str(tmp_path / "out")],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # also where it is ignored here
     )
     with process:
         assert process.stdout is not None
         assert "on 2 ranks" in process.stdout.readline()
         while len(ranks := _children(process.pid)) < 2:
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         rest = process.stdout.read()
 
     assert process.returncode == 130
     assert "continue with --resume" in rest
     assert rest.splitlines()[-1] == f"report: {tmp_path}/out/report.html"
+    assert (tmp_path / "out" / "junit.xml").exists()
     deadline = time.monotonic() + 15.0
     while any(map(_exists, ranks)) and time.monotonic() < deadline:
         time.sleep(0.05)
