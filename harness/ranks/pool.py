@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, cast
 
+from harness.ranks.messages import pack, send
+
 BACKENDS = ("auto", "gloo", "nccl")
 """Backends of the ranks' group; ``auto`` is nccl where each rank has a CUDA device of its own."""
 
@@ -124,7 +126,7 @@ class RankPool:
         Args:
             task: Importable name of ``function(payload, context)``, with ``context`` a
                 :class:`~harness.ranks.context.RankContext`.
-            payload: Any value that pickles.
+            payload: Any value that pickles, as what the task returns must; tensors are copied.
             timeout: Seconds until ranks that have not reported count as stalled.
 
         Returns:
@@ -152,7 +154,7 @@ class RankPool:
         self._closed = True
         for rank in self._ranks:
             with contextlib.suppress(OSError):
-                rank.connection.send(("stop", None))
+                send(rank.connection, ("stop", None))
         deadline = time.monotonic() + _STOP_SECONDS
         for rank in self._ranks:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -213,9 +215,10 @@ class RankPool:
             self._start()
         if not self._ready:
             self._wait_ready()
+        packed = pack(message)
         try:
             for rank in self._ranks:
-                rank.connection.send(message)
+                rank.connection.send_bytes(packed)
         except OSError:
             return False
         return True
@@ -250,6 +253,10 @@ class RankPool:
             problem = _exit_text(rank.process)
             detail = self._log(number)
             return RankResult(rank=number, status="died", error=problem, detail=detail, at=at), True
+        except Exception as error:
+            at = time.monotonic()
+            text = f"what the task returned cannot be read here: {type(error).__name__}: {error}"
+            return RankResult(rank=number, status="raised", error=text, at=at), True
         if kind == "returned":
             value = body["value"]
             return RankResult(rank=number, status="returned", value=value), body["group_lost"]

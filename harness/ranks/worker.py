@@ -1,7 +1,8 @@
 """The process of one rank: waits for tasks, runs them, reports each one.
 
 Started by :class:`harness.ranks.pool.RankPool`. A task is an importable name of
-``function(payload, context)``; its return value, or the exception it raised, is sent back.
+``function(payload, context)``; its return value, which must pickle, or the exception it raised is
+sent back.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch
 
 from harness.importing import load
 from harness.ranks.context import RankContext
+from harness.ranks.messages import pack, send
 from harness.ranks.pool import STACKS_SIGNAL
 
 _PARENT_POLL_SECONDS = 0.5
@@ -38,7 +40,7 @@ def main() -> None:
     connection = Connection(arguments.fd)
     context = RankContext(arguments.rank, arguments.size, folder, arguments.backend)
     context.join(0)
-    connection.send(("ready", None))
+    send(connection, ("ready", None))
     _serve(connection, context)
     context.leave()
     sys.stdout.flush()
@@ -75,23 +77,23 @@ def _serve(connection: Connection, context: RankContext) -> None:
             return
         if kind == "join":
             context.join(body)
-            connection.send(("ready", None))
+            send(connection, ("ready", None))
         else:
             task, payload = body
-            connection.send(_run(task, payload, context))
+            connection.send_bytes(_run(task, payload, context))
 
 
-def _run(task: str, payload: Any, context: RankContext) -> tuple[str, Any]:
+def _run(task: str, payload: Any, context: RankContext) -> bytes:
     try:
         value = load(task)(payload, context)
+        return pack(("returned", {"value": value, "group_lost": context.group_lost}))
     except Exception as error:
         at = time.monotonic()
         text = "".join(traceback.format_exception(error))
         summary = f"{type(error).__name__}: {error}"
         del error
         context.abandon_group()
-        return "raised", {"error": summary, "traceback": text, "at": at}
-    return "returned", {"value": value, "group_lost": context.group_lost}
+        return pack(("raised", {"error": summary, "traceback": text, "at": at}))
 
 
 if __name__ == "__main__":

@@ -143,3 +143,19 @@ def hang_on_rank_1(payload: Any, context: RankContext) -> None:
 
 def hang_everywhere(payload: Any, context: RankContext) -> None:
     time.sleep(3600)
+
+
+def return_a_tensor(payload: Any, context: RankContext) -> Any:
+    return payload, torch.full((3,), float(context.rank))
+
+
+def return_a_lambda(payload: Any, context: RankContext) -> Any:
+    return lambda: None
+
+
+class OnlyHere:
+    """A class that a rank knows and the parent does not."""
+
+
+def return_an_unknown_class(payload: Any, context: RankContext) -> Any:
+    return OnlyHere()

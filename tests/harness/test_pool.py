@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.ranks import RankPool, RankStartError
 
@@ -115,6 +116,23 @@ def test_an_unknown_task_is_an_error_of_every_rank(pool: RankPool) -> None:
     results = pool.run(f"{TASKS}:nothing", None, 30.0)
 
     assert all("no attribute 'nothing'" in result.error for result in results)
+    check_usable(pool)
+
+
+def test_tensors_pass_both_ways_by_value(pool: RankPool) -> None:
+    sent = torch.arange(5.0)
+
+    results = pool.run(f"{TASKS}:return_a_tensor", sent, 30.0)
+
+    for result in results:
+        echoed, made = result.value
+        assert torch.equal(echoed, sent) and torch.equal(made, torch.full((3,), result.rank))
+    check_usable(pool)
+
+
+@pytest.mark.parametrize("task", ["return_a_lambda", "return_an_unknown_class"])
+def test_a_value_that_cannot_be_sent_is_an_error_of_the_task(pool: RankPool, task: str) -> None:
+    assert statuses(pool, task) == ["raised", "raised"]
     check_usable(pool)
 
 
