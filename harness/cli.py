@@ -185,6 +185,18 @@ def list_cases(
     seed: _Seed = 0,
     seeds: _Seeds = 1,
     device: _Device = "cpu",
+    boundaries: Annotated[
+        bool,
+        typer.Option("--boundaries", help="Print every boundary, and the cases that prove it."),
+    ] = False,
+    package: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--package",
+            help="With --boundaries: look through this installed package too; repeatable. "
+            "warpconvnet is looked through wherever it is installed.",
+        ),
+    ] = None,
     count: Annotated[
         bool,
         typer.Option(
@@ -209,6 +221,16 @@ def list_cases(
         if count:
             typer.echo(count_text(selections))
             return
+    if boundaries or package:
+        from harness.boundaries import boundaries_page, packages_to_read
+
+        cases = {case.id: case for s in selections.values() for case in s.cases}
+        try:
+            packages = packages_to_read(package or ())
+            typer.echo(boundaries_page(cases.values(), suite, packages), nl=False)
+        except ModuleNotFoundError as error:
+            raise typer.BadParameter(f"--package: {error}") from None
+        return
     for case_id in dict.fromkeys(case.id for s in selections.values() for case in s.cases):
         typer.echo(case_id)
 
