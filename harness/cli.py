@@ -138,6 +138,7 @@ def run(
     from harness.commands import run_suite
     from harness.ranks import RankStartError
     from harness.request import RunRequest
+    from harness.runner import ArmError
     from harness.store import StoreError
 
     if resume and out is None:
@@ -166,7 +167,7 @@ def run(
         return
     try:
         status = run_suite(request, selections)
-    except (StoreError, BaselineError) as error:
+    except (StoreError, BaselineError, ArmError) as error:
         raise typer.BadParameter(str(error)) from None
     except RankStartError as error:
         typer.echo(f"the ranks could not be started: {error}", err=True)
@@ -248,6 +249,7 @@ def replay(
     from harness.commands import replay_case
     from harness.ranks import RankStartError
     from harness.request import check_device, resolve_arm, resolve_case
+    from harness.runner import ArmError
 
     with _bad_values_are_usage_errors():
         case, chosen = resolve_case(case_id), resolve_arm(arm)
@@ -256,6 +258,8 @@ def replay(
         status = replay_case(
             case, chosen, ranks=ranks, seed=seed, case_timeout=case_timeout, backend=backend
         )
+    except ArmError as error:
+        raise typer.BadParameter(str(error)) from None
     except RankStartError as error:
         typer.echo(f"the ranks could not be started: {error}", err=True)
         status = 3

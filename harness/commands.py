@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from harness.arms import Arm
+from harness.arms import ARMS, Arm
 from harness.baseline import Baseline, read_baseline
 from harness.history import RESULTS_ROOT, estimated_seconds, latest_folder, remember
 from harness.ranks import RankPool
@@ -25,7 +25,7 @@ from harness.report.terminal import (
 )
 from harness.request import RunRequest, resolve_arm
 from harness.row import Row, exit_status
-from harness.runner import RunOptions, run_case
+from harness.runner import RunOptions, check_arm, run_case
 from harness.store import Store
 from matrix.case import Case
 from matrix.suites import Selection
@@ -49,11 +49,16 @@ def run_suite(
     Raises:
         ValueError: If the baseline file cannot be read.
         harness.store.StoreError: If the results folder cannot be used.
+        harness.runner.ArmError: If the arm cannot be loaded; no results folder is made then.
         harness.ranks.RankStartError: If no ranks can be started.
     """
     console = console or make_console()
     baseline = read_baseline(request.baseline) if request.baseline else Baseline()
     folder = request.out or _fresh_folder(request.suite)
+    arm = resolve_arm(request.arm)
+    if arm not in ARMS:
+        with RankPool(1) as pool:
+            check_arm(arm, pool, request.case_timeout)
     with Store(folder, request.identity, resume=request.resume) as store:
         _remember(folder, console)
         rows = [baseline.mark(row) for row in store.rows]
@@ -70,13 +75,14 @@ def run_suite(
                 f"{len(pending)} cases on {request.ranks} ranks, arm {request.arm}"
                 + (f" ({len(done)} done before)" if done else ""),
             )
-            for row in _rows(pending, request, baseline, console):
+            for row in _rows(pending, arm, request, baseline, console):
                 store.append(row)
                 rows.append(row)
         except KeyboardInterrupt:
             interrupted = True
     vanished = baseline.vanished(rows)
-    coverage = {seed: selection.coverage_text for seed, selection in selections.items()}
+    ran = {(row.case, row.seed) for row in rows}
+    coverage = {seed: _coverage_text(seed, s, ran) for seed, s in selections.items()}
     show_result(rows, console)
     show_vanished(vanished, console)
     for text in dict.fromkeys(coverage.values()):
@@ -132,10 +138,15 @@ def replay_case(
 
     Returns:
         The exit status.
+
+    Raises:
+        harness.runner.ArmError: If the arm cannot be loaded.
+        harness.ranks.RankStartError: If no ranks can be started.
     """
     console = console or make_console()
     device = str(case.assignment["device"])
     with RankPool(ranks, backend=_pool_backend(device, backend)) as pool:
+        check_arm(arm, pool, case_timeout)
         options = RunOptions(arm=arm, seed=seed, case_timeout=case_timeout)
         row = run_case(case, pool, options)
     show_findings(row, console, everything=True)
@@ -143,11 +154,14 @@ def replay_case(
 
 
 def _rows(
-    pending: list[tuple[Case, int]], request: RunRequest, baseline: Baseline, console: Console
+    pending: list[tuple[Case, int]],
+    arm: Arm,
+    request: RunRequest,
+    baseline: Baseline,
+    console: Console,
 ) -> Iterator[Row]:
     if not pending:
         return
-    arm = resolve_arm(request.arm)
     with RankPool(request.ranks, backend=_pool_backend(request.device, request.backend)) as pool:
         judged = (
             run_case(case, pool, RunOptions(arm=arm, seed=seed, case_timeout=request.case_timeout))
@@ -181,6 +195,17 @@ def _fresh_folder(suite: str) -> Path:
         number += 1
         folder = RESULTS_ROOT / f"{stem}-{number}"
     return folder
+
+
+def _coverage_text(seed: int, selection: Selection, ran: set[tuple[str, int]]) -> str:
+    """Return what the cases that ran cover, or that it is less than was asked for."""
+    done = sum((case.id, seed) in ran for case in selection.cases)
+    if done == len(selection.cases):
+        return selection.coverage_text
+    return (
+        f"only {done} of {len(selection.cases)} cases ran (seed {seed}), "
+        "so what the suite covers was not reached"
+    )
 
 
 def _facts(request: RunRequest, coverage: Mapping[int, str]) -> dict[str, Any]:

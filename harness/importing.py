@@ -73,6 +73,23 @@ def check_source(name: str) -> None:
         raise ValueError(f"no module {source!r} (asked for {name!r})")
 
 
+def problem_with(name: str, context: object) -> str | None:
+    """Say why a name cannot be called; a task for :meth:`harness.ranks.RankPool.run`.
+
+    Args:
+        name: As for :func:`load`.
+        context: Of no use here.
+
+    Returns:
+        What is wrong; None if the name can be loaded and called.
+    """
+    try:
+        value = load(name)
+    except (Exception, SystemExit) as error:
+        return f"{type(error).__name__}: {error}"
+    return None if callable(value) else f"{name!r} cannot be called, it is {value!r:.200}"
+
+
 @functools.cache
 def _file_module(source: str) -> ModuleType:
     path = Path(source).resolve()

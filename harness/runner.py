@@ -16,6 +16,31 @@ from matrix.case import Case
 JUDGE = "harness.judge:judge"
 """The task that the ranks run."""
 
+_LOADS = "harness.importing:problem_with"
+
+
+class ArmError(ValueError):
+    """An arm cannot be loaded."""
+
+
+def check_arm(arm: Arm, pool: RankPool, timeout: float) -> None:
+    """Load an arm once, before cases are run with it.
+
+    Args:
+        arm: The arm.
+        pool: The ranks.
+        timeout: Seconds that loading may take.
+
+    Raises:
+        ArmError: If the arm cannot be loaded, or cannot be called.
+        harness.ranks.RankStartError: If no ranks can be started.
+    """
+    for result in pool.run(_LOADS, arm.install, timeout):
+        returned = result.status == "returned"
+        problem = result.value if returned else f"loading it {result.status}: {result.error}"
+        if problem is not None:
+            raise ArmError(f"arm {arm.name!r} cannot be used: {problem}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:

@@ -76,6 +76,36 @@ def test_a_crash_ends_with_3(tmp_path: Path) -> None:
     assert "rank 1 was killed by SIGKILL" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("arm", "message"),
+    [
+        ("os:nope", "'os' has no attribute 'nope'"),
+        ("three.py:x", "'three.py:x' cannot be called, it is 3"),
+        ("raises.py:install", "ArithmeticError: planted"),
+        ("exits.py:install", "SystemExit: 7"),
+    ],
+)
+def test_an_arm_that_cannot_be_loaded_is_a_wrong_call(
+    tmp_path: Path, arm: str, message: str
+) -> None:
+    (tmp_path / "three.py").write_text("x = 3\n")
+    (tmp_path / "raises.py").write_text("raise ArithmeticError('planted')\n")
+    (tmp_path / "exits.py").write_text("raise SystemExit(7)\n")
+
+    done = lab("run", *ONE_CASE, "--arm", arm, "--out", "out", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_replay_with_an_arm_that_cannot_be_loaded_is_a_wrong_call() -> None:
+    done = lab("replay", "basic", "--arm", "os:nope")
+
+    assert done.returncode == 2
+    assert "'os' has no attribute 'nope'" in " ".join(done.stderr.split())
+
+
 def test_a_replay_prints_every_finding_with_its_traceback() -> None:
     done = lab("replay", "basic", "--arm", f"{FAULTY}:raise_in_forward")
 
@@ -98,12 +128,15 @@ def test_stopping_early_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None
     first = lab("run", *two, "-x")
     assert first.returncode == 1
     assert len(read_rows(out)) == 1
+    assert "only 1 of 2 cases ran" in first.stdout and "covered" not in first.stdout
+    assert "only 1 of 2 cases ran" in (out / "summary.md").read_text()
 
     with open(out / "results.jsonl", "a") as file:
         file.write('{"schema": 1, "case": "torn')
     second = lab("run", *two, "--resume")
     assert second.returncode == 1
     assert "(1 done before)" in second.stdout
+    assert "covered" in second.stdout and "only" not in second.stdout
     assert sorted(row.case for row in read_rows(out)) == ["basic", "basic,accumulation=joint"]
 
     again = lab("run", *two)
