@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -21,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, cast
 
+from harness.ranks.folders import RankFolder
 from harness.ranks.messages import pack, send
 
 BACKENDS = ("auto", "gloo", "nccl")
@@ -92,7 +92,7 @@ class RankPool:
         self.size = size
         self._start_timeout = start_timeout
         self._grace = grace
-        self._folder = tempfile.TemporaryDirectory(prefix="ckpt-lab-ranks-")
+        self._folder = RankFolder()
         self._ranks: list[_Rank] = []
         self._ready = False
         self._generation = 0
@@ -160,11 +160,11 @@ class RankPool:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 rank.process.wait(max(0.0, deadline - time.monotonic()))
         self._kill()
-        self._folder.cleanup()
+        self._folder.remove()
 
     def _start(self) -> None:
         self._starts += 1
-        folder = Path(self._folder.name) / str(self._starts)
+        folder = self._folder.path / str(self._starts)
         folder.mkdir()
         self._rank_folder = folder
         self._ready = False
