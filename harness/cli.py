@@ -274,14 +274,23 @@ def bench(
     names: Annotated[
         list[str] | None, typer.Argument(help="Figures to measure; all of them by default.")
     ] = None,
-    pairs: Annotated[int, typer.Option("--pairs", help="Interleaved pairs for each.")] = 2000,
+    pairs: Annotated[
+        int, typer.Option("--pairs", help="Interleaved pairs for each; fewer on ranks.")
+    ] = 2000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure what a boundary costs over torch's checkpoint alone, side by side in one run."""
+    """Measure what a boundary costs over torch's checkpoint alone, and how fast the lab is.
+
+    Both sides of a figure are timed side by side in one run.
+    """
     from harness.bench.command import run_bench
 
     with _bad_values_are_usage_errors():
-        run_bench(names or (), pairs, as_json)
+        try:
+            run_bench(names or (), pairs, as_json)
+        except RuntimeError as error:
+            typer.echo(f"no figure: {error}", err=True)
+            raise typer.Exit(3) from None
 
 
 @contextmanager

@@ -7,23 +7,52 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from harness.bench.overhead import OVERHEADS, Overhead
+from harness.bench.lab_rate import LabRate
+from harness.bench.overhead import OVERHEADS
+from harness.bench.paired import Ratio
 from wcn_ckpt import __version__
 
 
-def select(names: Sequence[str]) -> list[Overhead]:
+class Figure(Protocol):
+    """A named ratio of two things that are measured side by side."""
+
+    @property
+    def name(self) -> str:
+        """Its name on the command line and in the output."""
+
+    @property
+    def limit(self) -> float:
+        """The ratio that the project sets itself."""
+
+    def measure(self, pairs: int) -> Ratio:
+        """Time both sides in interleaved pairs.
+
+        Args:
+            pairs: how many pairs are asked for. A figure whose pairs take long times fewer of
+                them; the ratio says how many.
+
+        Raises:
+            ValueError: there are too few pairs.
+        """
+
+
+FIGURES: tuple[Figure, ...] = (*OVERHEADS, LabRate())
+"""Every figure of the command."""
+
+
+def select(names: Sequence[str]) -> list[Figure]:
     """Return the figures with the given names, all of them for none.
 
     Raises:
         ValueError: a name is unknown.
     """
-    known = {figure.name: figure for figure in OVERHEADS}
+    known = {figure.name: figure for figure in FIGURES}
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"Unknown benchmark {unknown[0]!r}. Known: {', '.join(known)}.")
@@ -35,11 +64,12 @@ def run_bench(names: Sequence[str], pairs: int, as_json: bool) -> None:
 
     Args:
         names: which; all of them for none.
-        pairs: interleaved pairs for each.
+        pairs: interleaved pairs for each; figures that run on ranks time fewer.
         as_json: print one JSON document instead of a table.
 
     Raises:
         ValueError: a name is unknown, or there are too few pairs.
+        RuntimeError: a figure that runs on ranks cannot be measured.
     """
     results = [(figure, figure.measure(pairs)) for figure in select(names)]
     if as_json:
@@ -50,7 +80,7 @@ def run_bench(names: Sequence[str], pairs: int, as_json: bool) -> None:
         print(json.dumps({"machine": _machine(), "benchmarks": rows}, indent=2))
         return
     table = Table(title="Ratio to the reference: median of interleaved pairs, 95 % interval")
-    for column in ("benchmark", "ratio", "interval", "goal", "judged", "reference"):
+    for column in ("benchmark", "ratio", "interval", "pairs", "goal", "judged", "reference"):
         justify: Literal["left", "right"] = "left" if column == "benchmark" else "right"
         table.add_column(column, justify=justify, no_wrap=True)
     for figure, ratio in results:
@@ -58,6 +88,7 @@ def run_bench(names: Sequence[str], pairs: int, as_json: bool) -> None:
             figure.name,
             f"{ratio.median:.4f}",
             f"{ratio.low:.3f}..{ratio.high:.3f}",
+            str(ratio.pairs),
             f"{figure.limit:.2f}",
             f"{ratio.judged * 1e6:.0f} us",
             f"{ratio.reference * 1e6:.0f} us",

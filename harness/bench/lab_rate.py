@@ -31,29 +31,34 @@ class LabRate:
         name: its name on the command line and in the output.
         subject: what is tried.
         suite: the suite whose cases of the subject are run.
+        most: the largest number of pairs that are timed; each runs all cases twice.
         limit: the ratio that the project sets itself: the lab keeps 0.7 of the bare rate.
     """
 
     name: str = "lab-rate"
     subject: str = "readme"
     suite: str = "smoke"
+    most: int = 10
     limit: float = 1 / 0.7
 
     def measure(self, pairs: int) -> Ratio:
         """Time both in interleaved pairs, each over all cases of the subject in the suite.
 
         Args:
-            pairs: how many pairs to time.
+            pairs: how many pairs to time, at most ``most`` of them.
 
         Raises:
+            ValueError: there is no pair to time.
             RuntimeError: if a case is not as expected, or the bare loop fails.
         """
+        if pairs < 1:
+            raise ValueError(f"A ratio needs at least one pair, got {pairs}.")
         subject = subject_named(self.subject)
         cases = list(select(suite_named(self.suite), subjects=[subject]).cases)
         times: list[tuple[float, float]] = []
         with tempfile.TemporaryDirectory() as folder, RankPool(2) as pool:
             with Store(Path(folder), {}) as store:
-                for index in range(pairs + 1):
+                for index in range(min(pairs, self.most) + 1):
                     if index % 2:
                         pair = (_lab_seconds(cases, pool, store), _bare_seconds(cases, pool))
                     else:

@@ -8,8 +8,8 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from harness.bench.command import select
-from harness.bench.overhead import OVERHEADS
+from harness.bench.command import FIGURES, select
+from harness.bench.lab_rate import LabRate
 from harness.bench.paired import ratio_of
 from harness.cli import app
 
@@ -28,7 +28,7 @@ def test_too_few_pairs_are_refused() -> None:
 
 
 def test_every_figure_has_its_own_name_and_runs() -> None:
-    assert len({figure.name for figure in OVERHEADS}) == len(OVERHEADS)
+    assert len({figure.name for figure in FIGURES}) == len(FIGURES)
     ratio = select(["boundary-2-batchnorm"])[0].measure(pairs=10)
     assert ratio.judged > 0 and ratio.reference > 0
 
@@ -40,6 +40,30 @@ def test_the_command_prints_json() -> None:
     (row,) = json.loads(out.stdout)["benchmarks"]
     assert row["name"] == "boundary-disabled"
     assert row["low"] <= row["median"] <= row["high"]
+
+
+def test_the_rate_of_the_lab_is_a_figure_of_the_command() -> None:
+    out = CliRunner().invoke(app, ["bench", "lab-rate", "--pairs", "2", "--json"])
+
+    assert out.exit_code == 0, out.output
+    (row,) = json.loads(out.stdout)["benchmarks"]
+    assert (row["name"], row["pairs"], row["limit"]) == ("lab-rate", 2, 1 / 0.7)
+    assert row["low"] <= row["median"] <= row["high"]
+
+
+def test_a_figure_on_ranks_times_fewer_pairs_than_others() -> None:
+    assert LabRate(most=1).measure(2000).pairs == 1
+    with pytest.raises(ValueError, match="at least one pair, got 0"):
+        LabRate().measure(0)
+
+
+def test_ranks_that_do_not_start_end_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
+
+    out = CliRunner().invoke(app, ["bench", "lab-rate", "--pairs", "1"])
+
+    assert out.exit_code == 3
+    assert "no figure" in out.output and "no-such-interface" in out.output
 
 
 @pytest.mark.parametrize(
