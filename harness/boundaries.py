@@ -166,7 +166,7 @@ def _package_lines(found: Found, known: Mapping[type[nn.Module], Proof]) -> list
     lines = ["| boundary | module | state of its replays | proved by |", "|---|---|---|---|"]
     for kind in found.classes:
         proof = known.get(kind)
-        heirs = [f"`{heir.__name__}`" for heir in found.classes if heir.__base__ is kind]
+        heirs = [f"`{heir.__name__}`" for heir in found.classes if kind in heir.__bases__]
         if proof is not None:
             proved = f"{len(proof.cells)} cells of {', '.join(map(_code, proof.subjects))}"
         else:

@@ -368,7 +368,7 @@ def test_blocks_in_a_library_chain_are_handed_geometries(cls: type[Block]) -> No
         ({"channels": 13}, ValueError, "dim=13 must be divisible by num_heads=2"),
         ({"channels": 0}, ValueError, "attention_channels must be at least 1, got 0"),
         ({"mlp_ratio": 0}, ValueError, "mlp_ratio must be positive and finite, got 0"),
-        ({"mlp_ratio": 0.01}, ValueError, "must be at least 1, got 0"),
+        ({"mlp_ratio": 0.01}, ValueError, "mlp_ratio=0.01 leaves no channel of 12"),
         ({"mlp_ratio": "4"}, TypeError, "mlp_ratio must be a number, got '4'"),
         ({"drop_path": -0.1}, ValueError, "drop_path must be a probability .* got -0.1"),
         ({"attn_drop": 2}, ValueError, "attn_drop must be a probability .* got 2"),

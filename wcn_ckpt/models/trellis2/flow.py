@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from wcn_ckpt.checkpointing import GradientCheckpointingModelMixin
 from wcn_ckpt.geometry.autocast import autocast_dtype
 from wcn_ckpt.models.trellis2.precision import cast_matrix_layers, matrix_dtype, str_to_dtype
-from wcn_ckpt.nn.modules.arguments import check_count, check_heads, check_tensor
+from wcn_ckpt.nn.modules.arguments import check_tensor
+from wcn_ckpt.nn.modules.checks import check_count, check_heads
 from wcn_ckpt.nn.modules.embeddings import TimestepEmbedder
 from wcn_ckpt.nn.modules.modulation import modulation_layer
 from wcn_ckpt.nn.modules.sparse_conv import check_positive

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from wcn_ckpt.models.trellis2.posterior import Posterior
 from wcn_ckpt.models.trellis2.precision import cast_matrix_layers, matrix_dtype
-from wcn_ckpt.nn.modules.arguments import check_count, check_same_dtype, check_tensor
+from wcn_ckpt.nn.modules.arguments import check_same_dtype, check_tensor
+from wcn_ckpt.nn.modules.checks import check_count
 from wcn_ckpt.nn.modules.conv3d_blocks import (
     DownsampleBlock3d,
     ResBlock3d,

@@ -1,4 +1,4 @@
-"""What blocks and models say about arguments that they cannot work on."""
+"""Checks of the arguments that blocks and models are called with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from wcn_ckpt.geometry import Geometry, Voxels
 from wcn_ckpt.geometry.autocast import autocast_dtype
-from wcn_ckpt.nn.modules.checks import check_positive, check_ratio
 
 
 def check_voxels(module: nn.Module, x: object, channels: int, name: str = "x") -> None:
@@ -88,49 +87,3 @@ def check_same_dtype(module: nn.Module, x: Tensor, weight: Tensor, name: str = "
             f"{name} is {x.dtype} but the first layer of {type(module).__name__} is "
             f"{weight.dtype}; cast the input, or run under torch.autocast"
         )
-
-
-def check_heads(channels: int, num_heads: int) -> None:
-    """Check that channels can be shared evenly among heads.
-
-    Raises:
-        TypeError: a number is no integer.
-        ValueError: a number is not positive, or the channels are not divisible.
-    """
-    check_positive(channels, "channels")
-    check_positive(num_heads, "num_heads")
-    if channels % num_heads:
-        raise ValueError(
-            f"channels={channels} must be divisible by num_heads={num_heads}; "
-            f"{num_heads} heads of equal width need a multiple of {num_heads} channels"
-        )
-
-
-def check_count(value: int, name: str) -> None:
-    """Check a number of things of which there may be none.
-
-    Raises:
-        TypeError: it is no integer.
-        ValueError: it is negative.
-    """
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < 0:
-        raise ValueError(f"{name} must not be negative, got {value}")
-
-
-def hidden_width(channels: int, mlp_ratio: float) -> int:
-    """Return the width `int(channels * mlp_ratio)` inside a feed-forward network.
-
-    Raises:
-        TypeError: a number has the wrong type.
-        ValueError: a number is not positive and finite, or the width is below 1.
-    """
-    check_positive(channels, "channels")
-    width = int(channels * check_ratio(mlp_ratio, "mlp_ratio"))
-    if width < 1:
-        raise ValueError(
-            f"mlp_ratio={mlp_ratio} leaves no channel of {channels} inside the feed-forward "
-            "network; use a larger ratio"
-        )
-    return width

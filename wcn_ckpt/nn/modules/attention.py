@@ -19,7 +19,13 @@ from wcn_ckpt.nn.functional.grouped_attention import (
 from wcn_ckpt.nn.functional.voxel_rope import voxel_rope
 from wcn_ckpt.nn.modules.base import G, SpatialModule
 from wcn_ckpt.nn.modules.batched_linear import BatchedLinear
-from wcn_ckpt.nn.modules.checks import check_number, check_positive, check_probability, check_ratio
+from wcn_ckpt.nn.modules.checks import (
+    check_heads,
+    check_number,
+    check_positive,
+    check_probability,
+    check_ratio,
+)
 
 __all__ = ["BatchedLinear", "GroupedAttention", "PatchAttention", "resolved_order"]
 
@@ -63,13 +69,7 @@ class GroupedAttention(SpatialModule):
     ) -> None:
         """See the class."""
         super().__init__()
-        check_positive(dim, "dim")
-        check_positive(num_heads, "num_heads")
-        if dim % num_heads:
-            raise ValueError(
-                f"dim={dim} must be divisible by num_heads={num_heads}; heads share the channels "
-                "evenly"
-            )
+        check_heads(dim, num_heads, "dim")
         if qk_scale is not None:
             check_number(qk_scale, "qk_scale")
         self.dim = dim

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from wcn_ckpt.checkpointing import GradientCheckpointingMixin
-from wcn_ckpt.nn.modules.arguments import check_tensor, hidden_width
+from wcn_ckpt.nn.modules.arguments import check_tensor
+from wcn_ckpt.nn.modules.checks import hidden_width
 from wcn_ckpt.nn.modules.dit_attention import MultiHeadAttention, check_context, check_phases
-from wcn_ckpt.nn.modules.modulation import ModulatedModule, Modulation, modulate
-from wcn_ckpt.nn.modules.normalizations import LayerNorm32
+from wcn_ckpt.nn.modules.modulated_block import ModulatedBlock, ModulatedCrossBlock
+from wcn_ckpt.nn.modules.modulation import Modulation, modulate
 
 __all__ = [
     "FeedForwardNet",
@@ -20,8 +20,6 @@ __all__ = [
     "ModulatedTransformerCrossBlock",
     "MultiHeadAttention",
 ]
-
-NORM_EPS = 1e-6
 
 
 class FeedForwardNet(nn.Module):
@@ -51,59 +49,16 @@ class FeedForwardNet(nn.Module):
         return out
 
 
-class ModulatedTransformerBlock(GradientCheckpointingMixin, ModulatedModule):
+class ModulatedTransformerBlock(ModulatedBlock):
     """Modulated self-attention and feed-forward network; a checkpoint boundary.
 
     `x += gate_msa * attn(modulate(norm1(x)))`, then `x += gate_mlp * mlp(modulate(norm2(x)))`.
 
-    Args:
-        channels: channels C.
-        num_heads: number of heads; divides C.
-        mlp_ratio: width of the feed-forward network as a multiple of C.
-        attn_mode: `"full"`.
-        use_checkpoint: whether the block starts with checkpointing enabled.
-        use_rope: whether attention rotates queries and keys by phases.
-        rope_freq: without effect; the phases come from outside.
-        qk_rms_norm: whether queries and keys are normalized.
-        qkv_bias: whether queries, keys and values have a bias.
-        share_mod: whether `mod` holds the six vectors already, made by a layer that all blocks
-            share; the block then adds its parameter `modulation`.
-
-    Raises:
-        TypeError: a number has the wrong type.
-        ValueError: C is not divisible by the heads, a number is not positive, or a name is
-            unknown.
+    The arguments are those of `wcn_ckpt.nn.modules.modulated_block.ModulatedBlock`.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        num_heads: int,
-        mlp_ratio: float = 4.0,
-        attn_mode: str = "full",
-        use_checkpoint: bool = False,
-        use_rope: bool = False,
-        rope_freq: tuple[float, float] = (1.0, 10000.0),
-        qk_rms_norm: bool = False,
-        qkv_bias: bool = True,
-        share_mod: bool = False,
-    ) -> None:
-        """See the class."""
-        super().__init__(channels, share_mod)
-        self._init_gradient_checkpointing(use_checkpoint)
-        self.num_heads, self.use_rope = num_heads, use_rope
-        self.norm1 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
-        self.norm2 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
-        self.attn = MultiHeadAttention(
-            channels,
-            num_heads,
-            attn_mode=attn_mode,
-            qkv_bias=qkv_bias,
-            use_rope=use_rope,
-            rope_freq=rope_freq,
-            qk_rms_norm=qk_rms_norm,
-        )
-        self.mlp = FeedForwardNet(channels, mlp_ratio)
+    attention_class = MultiHeadAttention
+    network_class = FeedForwardNet
 
     def forward(self, x: Tensor, mod: Tensor, phases: Tensor | None = None) -> Tensor:
         """Run the block, recomputing it in backward when checkpointing is active.
@@ -135,72 +90,16 @@ class ModulatedTransformerBlock(GradientCheckpointingMixin, ModulatedModule):
         return x + h * m.gate_mlp
 
 
-class ModulatedTransformerCrossBlock(GradientCheckpointingMixin, ModulatedModule):
+class ModulatedTransformerCrossBlock(ModulatedCrossBlock):
     """As `ModulatedTransformerBlock`, with attention to a context in between; a boundary.
 
     The attention to the context is neither modulated nor gated: `x += cross_attn(norm2(x))`.
 
-    Args:
-        channels: channels C.
-        ctx_channels: channels of the context.
-        num_heads: number of heads; divides C.
-        mlp_ratio: width of the feed-forward network as a multiple of C.
-        attn_mode: `"full"`.
-        use_checkpoint: whether the block starts with checkpointing enabled.
-        use_rope: whether self-attention rotates queries and keys by phases.
-        rope_freq: without effect; the phases come from outside.
-        qk_rms_norm: whether queries and keys of the self-attention are normalized.
-        qk_rms_norm_cross: the same for the attention to the context.
-        qkv_bias: whether queries, keys and values have a bias.
-        share_mod: as in `ModulatedTransformerBlock`.
-
-    Raises:
-        TypeError: a number has the wrong type.
-        ValueError: C is not divisible by the heads, a number is not positive, or a name is
-            unknown.
+    The arguments are those of `wcn_ckpt.nn.modules.modulated_block.ModulatedCrossBlock`.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        ctx_channels: int,
-        num_heads: int,
-        mlp_ratio: float = 4.0,
-        attn_mode: str = "full",
-        use_checkpoint: bool = False,
-        use_rope: bool = False,
-        rope_freq: tuple[float, float] = (1.0, 10000.0),
-        qk_rms_norm: bool = False,
-        qk_rms_norm_cross: bool = False,
-        qkv_bias: bool = True,
-        share_mod: bool = False,
-    ) -> None:
-        """See the class."""
-        super().__init__(channels, share_mod)
-        self._init_gradient_checkpointing(use_checkpoint)
-        self.ctx_channels, self.num_heads, self.use_rope = ctx_channels, num_heads, use_rope
-        self.norm1 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
-        self.norm2 = LayerNorm32(channels, elementwise_affine=True, eps=NORM_EPS)
-        self.norm3 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
-        self.self_attn = MultiHeadAttention(
-            channels,
-            num_heads,
-            attn_mode=attn_mode,
-            qkv_bias=qkv_bias,
-            use_rope=use_rope,
-            rope_freq=rope_freq,
-            qk_rms_norm=qk_rms_norm,
-        )
-        self.cross_attn = MultiHeadAttention(
-            channels,
-            num_heads,
-            ctx_channels=ctx_channels,
-            type="cross",
-            attn_mode="full",
-            qkv_bias=qkv_bias,
-            qk_rms_norm=qk_rms_norm_cross,
-        )
-        self.mlp = FeedForwardNet(channels, mlp_ratio)
+    attention_class = MultiHeadAttention
+    network_class = FeedForwardNet
 
     def forward(
         self, x: Tensor, mod: Tensor, context: Tensor, phases: Tensor | None = None

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wcn_ckpt.nn.functional.rotary import rotate
-from wcn_ckpt.nn.modules.arguments import check_heads, check_tensor
+from wcn_ckpt.nn.modules.arguments import check_tensor
+from wcn_ckpt.nn.modules.checks import check_heads
 from wcn_ckpt.nn.modules.normalizations import MultiHeadRMSNorm
 from wcn_ckpt.nn.modules.sparse_conv import check_positive
 

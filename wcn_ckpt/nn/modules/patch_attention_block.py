@@ -13,7 +13,7 @@ from wcn_ckpt.geometry.origins import Origin
 from wcn_ckpt.nn.modules.activations import GELU, DropPath
 from wcn_ckpt.nn.modules.attention import PatchAttention, resolved_order
 from wcn_ckpt.nn.modules.base import G, SpatialModule
-from wcn_ckpt.nn.modules.checks import check_positive, check_probability, check_ratio
+from wcn_ckpt.nn.modules.checks import check_positive, check_probability, hidden_width
 from wcn_ckpt.nn.modules.feature_layers import LayerNorm, Linear
 from wcn_ckpt.nn.modules.mlp import MLP
 from wcn_ckpt.nn.modules.sequential import Sequential
@@ -41,11 +41,6 @@ def width_shortcut(in_channels: int, channels: int) -> nn.Module:
 def drop_path_layer(drop_path: float) -> nn.Module:
     """Return stochastic depth, or the identity where nothing is dropped."""
     return DropPath(drop_path) if check_probability(drop_path, "drop_path") > 0 else nn.Identity()
-
-
-def hidden_width(channels: int, mlp_ratio: float) -> int:
-    """Return the hidden channels of a feed-forward layer."""
-    return int(channels * check_ratio(mlp_ratio, "mlp_ratio"))
 
 
 class PatchAttentionBlock(GradientCheckpointingMixin, SpatialModule):

@@ -13,14 +13,13 @@ from wcn_ckpt.geometry.origins import Origin
 from wcn_ckpt.geometry.windows import WindowOffset
 from wcn_ckpt.nn.modules.attention import PatchAttention, resolved_order
 from wcn_ckpt.nn.modules.base import G, SpatialModule
-from wcn_ckpt.nn.modules.checks import check_positive
+from wcn_ckpt.nn.modules.checks import check_positive, hidden_width
 from wcn_ckpt.nn.modules.feature_layers import LayerNorm
 from wcn_ckpt.nn.modules.mlp import FeedForward
 from wcn_ckpt.nn.modules.patch_attention_block import (
     NormLayer,
     conv_encoding,
     drop_path_layer,
-    hidden_width,
     width_shortcut,
 )
 from wcn_ckpt.nn.modules.window_attention import AllAttention, SpaceAttention

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from torch import nn
 
 from wcn_ckpt.checkpointing import GradientCheckpointingMixin
-from wcn_ckpt.nn.modules.arguments import check_geometry, hidden_width
+from wcn_ckpt.nn.modules.arguments import check_geometry
 from wcn_ckpt.nn.modules.base import G, SpatialModule
+from wcn_ckpt.nn.modules.checks import hidden_width
 from wcn_ckpt.nn.modules.initialization import zero_module
 from wcn_ckpt.nn.modules.normalizations import LayerNorm32
 from wcn_ckpt.nn.modules.sparse_conv import SparseConv3d

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from wcn_ckpt.checkpointing import GradientCheckpointingMixin
 from wcn_ckpt.geometry import Geometry, Voxels
 from wcn_ckpt.nn.modules.arguments import check_geometry
 from wcn_ckpt.nn.modules.base import G, SpatialModule
-from wcn_ckpt.nn.modules.dit import NORM_EPS, FeedForwardNet
-from wcn_ckpt.nn.modules.modulation import ModulatedModule, Modulation, modulate
+from wcn_ckpt.nn.modules.dit import FeedForwardNet
+from wcn_ckpt.nn.modules.modulated_block import ModulatedBlock, ModulatedCrossBlock
+from wcn_ckpt.nn.modules.modulation import Modulation, modulate
 from wcn_ckpt.nn.modules.normalizations import LayerNorm32
 from wcn_ckpt.nn.modules.sparse_dit_attention import (
     SparseMultiHeadAttention,
@@ -35,55 +35,16 @@ class SparseFeedForwardNet(FeedForwardNet, SpatialModule):
         return x.replace_features(super().forward(x.feature_tensor))
 
 
-class ModulatedSparseTransformerBlock(GradientCheckpointingMixin, ModulatedModule, SpatialModule):
+class ModulatedSparseTransformerBlock(ModulatedBlock, SpatialModule):
     """`ModulatedTransformerBlock` on voxels; a checkpoint boundary.
 
-    Args:
-        channels: channels C.
-        num_heads: number of heads; divides C.
-        mlp_ratio: width of the feed-forward network as a multiple of C.
-        attn_mode: `"full"`.
-        use_checkpoint: whether the block starts with checkpointing enabled.
-        use_rope: whether attention rotates queries and keys by the coordinates of their voxels.
-        rope_freq: frequencies of the rotation.
-        qk_rms_norm: whether queries and keys are normalized.
-        qkv_bias: whether queries, keys and values have a bias.
-        share_mod: whether `mod` holds the six vectors already; see `ModulatedTransformerBlock`.
-
-    Raises:
-        TypeError: a number has the wrong type.
-        NotImplementedError: `attn_mode` is not `"full"`; also a ValueError.
-        ValueError: C is not divisible by the heads, or a number is not positive.
+    The arguments are those of `wcn_ckpt.nn.modules.modulated_block.ModulatedBlock`. `use_rope`
+    rotates queries and keys by the coordinates of their voxels, with the frequencies `rope_freq`;
+    an `attn_mode` other than `"full"` raises NotImplementedError, which is also a ValueError.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        num_heads: int,
-        mlp_ratio: float = 4.0,
-        attn_mode: str = "full",
-        use_checkpoint: bool = False,
-        use_rope: bool = False,
-        rope_freq: tuple[float, float] = (1.0, 10000.0),
-        qk_rms_norm: bool = False,
-        qkv_bias: bool = True,
-        share_mod: bool = False,
-    ) -> None:
-        """See the class."""
-        super().__init__(channels, share_mod)
-        self._init_gradient_checkpointing(use_checkpoint)
-        self.norm1 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
-        self.norm2 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
-        self.attn = SparseMultiHeadAttention(
-            channels,
-            num_heads,
-            attn_mode=attn_mode,
-            qkv_bias=qkv_bias,
-            use_rope=use_rope,
-            rope_freq=rope_freq,
-            qk_rms_norm=qk_rms_norm,
-        )
-        self.mlp = SparseFeedForwardNet(channels, mlp_ratio)
+    attention_class = SparseMultiHeadAttention
+    network_class = SparseFeedForwardNet
 
     def forward(self, x: G, mod: Tensor) -> G:
         """Run the block, recomputing it in backward when checkpointing is active.
@@ -112,72 +73,17 @@ class ModulatedSparseTransformerBlock(GradientCheckpointingMixin, ModulatedModul
         return _gated(x, h, m.gate_mlp)
 
 
-class ModulatedSparseTransformerCrossBlock(
-    GradientCheckpointingMixin, ModulatedModule, SpatialModule
-):
+class ModulatedSparseTransformerCrossBlock(ModulatedCrossBlock, SpatialModule):
     """`ModulatedTransformerCrossBlock` on voxels; a checkpoint boundary.
 
-    Args:
-        channels: channels C.
-        ctx_channels: channels of the context.
-        num_heads: number of heads; divides C.
-        mlp_ratio: width of the feed-forward network as a multiple of C.
-        attn_mode: `"full"`.
-        use_checkpoint: whether the block starts with checkpointing enabled.
-        use_rope: whether self-attention rotates queries and keys by the coordinates of their
-            voxels.
-        rope_freq: frequencies of the rotation.
-        qk_rms_norm: whether queries and keys of the self-attention are normalized.
-        qk_rms_norm_cross: the same for the attention to the context.
-        qkv_bias: whether queries, keys and values have a bias.
-        share_mod: whether `mod` holds the six vectors already; see `ModulatedTransformerBlock`.
-
-    Raises:
-        TypeError: a number has the wrong type.
-        NotImplementedError: `attn_mode` is not `"full"`; also a ValueError.
-        ValueError: C is not divisible by the heads, or a number is not positive.
+    The arguments are those of `wcn_ckpt.nn.modules.modulated_block.ModulatedCrossBlock`. `use_rope`
+    rotates queries and keys of the self-attention by the coordinates of their voxels, with the
+    frequencies `rope_freq`; an `attn_mode` other than `"full"` raises NotImplementedError, which is
+    also a ValueError.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        ctx_channels: int,
-        num_heads: int,
-        mlp_ratio: float = 4.0,
-        attn_mode: str = "full",
-        use_checkpoint: bool = False,
-        use_rope: bool = False,
-        rope_freq: tuple[float, float] = (1.0, 10000.0),
-        qk_rms_norm: bool = False,
-        qk_rms_norm_cross: bool = False,
-        qkv_bias: bool = True,
-        share_mod: bool = False,
-    ) -> None:
-        """See the class."""
-        super().__init__(channels, share_mod)
-        self._init_gradient_checkpointing(use_checkpoint)
-        self.ctx_channels = ctx_channels
-        self.norm1 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
-        self.norm2 = LayerNorm32(channels, elementwise_affine=True, eps=NORM_EPS)
-        self.norm3 = LayerNorm32(channels, elementwise_affine=False, eps=NORM_EPS)
-        self.self_attn = SparseMultiHeadAttention(
-            channels,
-            num_heads,
-            attn_mode=attn_mode,
-            qkv_bias=qkv_bias,
-            use_rope=use_rope,
-            rope_freq=rope_freq,
-            qk_rms_norm=qk_rms_norm,
-        )
-        self.cross_attn = SparseMultiHeadAttention(
-            channels,
-            num_heads,
-            ctx_channels=ctx_channels,
-            type="cross",
-            qkv_bias=qkv_bias,
-            qk_rms_norm=qk_rms_norm_cross,
-        )
-        self.mlp = SparseFeedForwardNet(channels, mlp_ratio)
+    attention_class = SparseMultiHeadAttention
+    network_class = SparseFeedForwardNet
 
     def forward(self, x: G, mod: Tensor, context: Tensor | Voxels) -> G:
         """Run the block, recomputing it in backward when checkpointing is active.

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from wcn_ckpt.geometry import Voxels
-from wcn_ckpt.nn.modules.arguments import check_count
+from wcn_ckpt.nn.modules.checks import check_count
 from wcn_ckpt.nn.modules.errors import UnknownNameError
 
 BlockRegistry = Mapping[str, Callable[..., nn.Module]]
