@@ -10,12 +10,12 @@ from dataclasses import asdict
 from typing import Any, Literal, Protocol
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from harness.bench.lab_rate import LabRate
 from harness.bench.overhead import OVERHEADS
 from harness.bench.paired import Ratio
+from harness.report.terminal import make_console
 from wcn_ckpt import __version__
 
 
@@ -80,7 +80,7 @@ def run_bench(names: Sequence[str], pairs: int, as_json: bool) -> None:
         print(json.dumps({"machine": _machine(), "benchmarks": rows}, indent=2))
         return
     table = Table(title="Ratio to the reference: median of interleaved pairs, 95 % interval")
-    for column in ("benchmark", "ratio", "interval", "pairs", "goal", "judged", "reference"):
+    for column in ("benchmark", "ratio", "interval", "goal", "judged", "reference"):
         justify: Literal["left", "right"] = "left" if column == "benchmark" else "right"
         table.add_column(column, justify=justify, no_wrap=True)
     for figure, ratio in results:
@@ -88,12 +88,11 @@ def run_bench(names: Sequence[str], pairs: int, as_json: bool) -> None:
             figure.name,
             f"{ratio.median:.4f}",
             f"{ratio.low:.3f}..{ratio.high:.3f}",
-            str(ratio.pairs),
             f"{figure.limit:.2f}",
             f"{ratio.judged * 1e6:.0f} us",
             f"{ratio.reference * 1e6:.0f} us",
         )
-    console = Console()
+    console = make_console()
     console.print(table)
     console.print(", ".join(f"{key} {value}" for key, value in _machine().items()))
 
