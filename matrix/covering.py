@@ -20,7 +20,7 @@ from matrix.values import Value, meets
 Factors = Mapping[str, tuple[Value, ...]]
 """Factor name -> the values it may take."""
 
-_SEVERAL = "no single exclusion, but several together"
+_SEVERAL = "each exclusion alone allows it, but together they leave no case with it"
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,10 @@ def test_a_tuple_that_only_several_exclusions_together_forbid_is_ruled_out() -> 
     figure = coverage(covering_rows(factors, 2, constraints=rules), factors, 2, rules)
 
     assert figure.covered == figure.possible == 12 - 3
-    assert figure.ruled_out["no single exclusion, but several together"] == 1
+    assert (
+        figure.ruled_out["each exclusion alone allows it, but together they leave no case with it"]
+        == 1
+    )
 
 
 @pytest.mark.parametrize("strength", [2, None])
