@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix import covering
 from matrix.constraints import Constraint, exclusion
 from matrix.covering import Factors, coverage, covering_rows
 from matrix.values import Value
