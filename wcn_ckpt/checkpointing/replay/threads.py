@@ -26,12 +26,15 @@ class _ThisThread(threading.local):
         forwards: logical forwards of boundaries with state.
         learning: forwards that watch what they write, each with the frames of the boundaries that
             ran inside it.
+        is_autograds: whether autograd started this thread. On an accelerator backward runs in one
+            while the thread that called it waits, perhaps inside a forward.
     """
 
     def __init__(self) -> None:
         self.replays: list[Redirects] = []
         self.forwards: list[Redirects] = []
         self.learning: list[list[Any]] = []
+        self.is_autograds = isinstance(threading.current_thread(), threading._DummyThread)
         in_use_by_thread[threading.get_ident()] = (self.replays, self.forwards)
 
 
@@ -69,7 +72,9 @@ def check(plan: Redirects, replaying: bool) -> None:
     for replays, forwards in list(in_use_by_thread.values()):
         if replays is this_thread.replays:
             continue
-        others = list(replays) + (list(forwards) if replaying else [])
+        others = list(replays)
+        if replaying and not this_thread.is_autograds:
+            others += forwards
         if any(id(holder) in mine for other in others for holder in other.holders):
             raise ConcurrentReplayError(
                 "Another thread is running a boundary that holds the same module, and a replay "
