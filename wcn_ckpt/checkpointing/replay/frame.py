@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ from wcn_ckpt.checkpointing.replay.rng import (
 from wcn_ckpt.checkpointing.replay.threads import this_thread
 from wcn_ckpt.checkpointing.structure import StructuredCall
 
-_training = itemgetter("training")
+_training = attrgetter("training")
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
@@ -96,7 +96,7 @@ class ReplayFrame:
             return self._replay(saved)
         self._started = True
         plan, memory = self._plan, self._memory
-        self._training = training = tuple(map(_training, plan.attributes))
+        self._training = training = tuple(map(_training, plan.modules))
         memory.forwards = count = memory.forwards + 1
         if (
             self._call is not None
@@ -217,7 +217,7 @@ class ReplayFrame:
             if (
                 flags
                 or not boundary.training
-                or tuple(map(_training, plan.attributes)) != self._training
+                or tuple(map(_training, plan.modules)) != self._training
             ):
                 self._switch_back(flags or [], switched)
             if self._is_guided:

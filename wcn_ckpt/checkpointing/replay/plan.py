@@ -50,7 +50,6 @@ class ReplayPlan:
         kept: holders of other written state.
         clean: holders and names of buffers that were not seen to be written.
         modules: every module below the boundary.
-        attributes: their dictionaries, for their training flags.
         addressed: whether the data of a parameter stay where they are.
         sharded: the sharded parameters of FSDP units.
         quiet: whether a forward can only draw global random numbers and update statistics.
@@ -59,7 +58,7 @@ class ReplayPlan:
 
     __slots__ = (
         "_buffer_counts", "_buffers", "_empty", "_entries", "_generation", "_holders", "_root",
-        "addressed", "attributes", "clean", "generators", "holders", "kept", "modules",
+        "addressed", "clean", "generators", "holders", "kept", "modules",
         "norms", "options", "parameters", "quiet", "sharded", "watchable",
     )  # fmt: skip
 
@@ -85,7 +84,6 @@ class ReplayPlan:
                 self._sort_state(path, module)
         modules = [module for _, module in named]
         self.modules = [module for module in modules if module is not boundary]
-        self.attributes = list(map(vars, self.modules))
         self._empty: list[dict[str, Any]] = [m._modules for m in modules if not m._modules]
         self._empty += [module._buffers for module in modules if not module._buffers]
         stateful = [m for m in modules if m._buffers and not only_writes_statistics(m)]
