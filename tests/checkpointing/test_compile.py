@@ -180,3 +180,39 @@ def test_a_boundary_excluded_from_the_compiler_keeps_its_state() -> None:
     compiled(torch.randn(5, 4)).sum().backward()
 
     assert module.block.body.get_submodule("1").num_batches_tracked == 1
+
+
+def test_a_custom_checkpoint_function_after_a_graph_break_gets_the_call_unchanged() -> None:
+    calls = []
+
+    @torch.compiler.disable
+    def custom(fn: Any, *args: Any) -> Any:
+        calls.append((fn, args))
+        return fn(*args)
+
+    made = block(norm=False)
+    made._gradient_checkpointing_func = custom
+    x = torch.randn(5, 4)
+    torch.compile(made, backend="aot_eager")(x).sum().backward()
+
+    ((fn, args),) = calls
+    assert fn == made._forward
+    assert args == (x,)
+
+
+def test_a_graph_break_inside_a_boundary_without_state_is_no_error() -> None:
+    class Breaking(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            torch._dynamo.graph_break()
+            return x.sin()
+
+    made = Uncounted(nn.Sequential(nn.Linear(4, 4), Breaking(), nn.Tanh()))
+    made.use_checkpoint = True
+    x = torch.randn(5, 4)
+    made(x).sum().backward()
+    expected = [p.grad for p in made.parameters()]
+    made.zero_grad()
+    torch.compile(made, backend="aot_eager")(x).sum().backward()
+
+    for parameter, grad in zip(made.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, grad)

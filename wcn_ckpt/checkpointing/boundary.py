@@ -153,6 +153,7 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
         Raises:
             TypeError: the boundary keeps state and the checkpoint function is not torch's.
             RuntimeError: the boundary keeps state and runs under `torch.compile`.
+            ReplayError: later, out of backward: the replay cannot give the gradient of its forward.
         """
         if not (self.gradient_checkpointing and self.training and torch.is_grad_enabled()):
             if self.gradient_checkpointing and torch.is_grad_enabled():
@@ -168,14 +169,12 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
             plan = memory.new_plan(self, options)
         # Dynamo swallows an error raised while it traces with fullgraph=False and runs the frame
         # again in eager mode: there only its callback tells.
-        compiled = get_eval_frame_callback() is not None
-        if compiled or not is_torch_checkpoint(function):
-            if compiled:
-                self._refuse_untraceable(hook)
-            elif hook is not None or plan.keeps_state():
+        if get_eval_frame_callback() is not None:
+            self._refuse_untraceable(hook)
+        if not is_torch_checkpoint(function):
+            if hook is not None or plan.keeps_state():
                 raise TypeError(self._custom_function_message(function))
-            if not compiled:
-                return function(fn, *args, **kwargs)
+            return function(fn, *args, **kwargs)
         call: StructuredCall | None = None
         saved: tuple[Any, ...] = args
         if kwargs or not PLAIN.issuperset(map(type, args)):
@@ -192,7 +191,9 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         self._refuse_untraceable(self._get_gradient_checkpointing_context_fn())
-        return self._gradient_checkpointing_func(functools.partial(_traced, fn), *args, **kwargs)
+        if self._replay_options.allow_compile:
+            fn = functools.partial(_traced, fn)
+        return self._gradient_checkpointing_func(fn, *args, **kwargs)
 
     def _refuse_untraceable(self, hook: ContextFunction | None) -> None:
         """Refuse `torch.compile` around state that it cannot keep; Dynamo can trace this.

@@ -50,6 +50,9 @@ class ReplayPlan:
         kept: holders of other written state.
         clean: holders and names of buffers that were not seen to be written.
         modules: every module below the boundary.
+        parameters: those that the guard compares: neither written by forwards nor by FSDP.
+        watchable: modules with buffers or frozen parameters that a forward might write.
+        holders: the dictionaries that a replay redirects.
         addressed: whether the data of a parameter stay where they are.
         sharded: the sharded parameters of FSDP units.
         quiet: whether a forward can only draw global random numbers and update statistics.
