@@ -216,3 +216,18 @@ def test_a_graph_break_inside_a_boundary_without_state_is_no_error() -> None:
 
     for parameter, grad in zip(made.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, grad)
+
+
+def test_dynamo_compiles_nothing_of_the_replay_itself() -> None:
+    """Its guards would hold on to weak tables, whose entries may die while it compiles."""
+    traced: list[str] = []
+    hook = torch._dynamo.convert_frame.register_bytecode_hook(
+        lambda code, _: traced.append(code.co_filename)
+    )
+    made = Uncounted(nn.Sequential(nn.Linear(4, 4), Codebook()))
+    made.use_checkpoint = True
+    replay_options(made, allow_compile=True)
+    with hook, pytest.raises(RuntimeError, match=r"torch\.compile"):
+        torch.compile(made, backend="eager")(torch.randn(5, 4))
+
+    assert not [name for name in traced if "checkpointing/replay" in name]

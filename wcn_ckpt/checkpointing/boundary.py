@@ -161,16 +161,16 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
             return fn(*args, **kwargs)
         if torch.compiler.is_compiling():
             return self._traced_call(fn, args, kwargs)
+        # Dynamo swallows an error raised while it traces with fullgraph=False and runs the frame
+        # again in eager mode: there only its callback tells.
+        if get_eval_frame_callback() is not None:
+            return self._untraced_call(fn, args, kwargs)
         function = self._gradient_checkpointing_func
         hook = self._get_gradient_checkpointing_context_fn()
         memory, options = memory_of(self), self._replay_options
         plan = memory.plan
         if plan is None or not plan.describes(self, options):
             plan = memory.new_plan(self, options)
-        # Dynamo swallows an error raised while it traces with fullgraph=False and runs the frame
-        # again in eager mode: there only its callback tells.
-        if get_eval_frame_callback() is not None:
-            self._refuse_untraceable(hook)
         if not is_torch_checkpoint(function):
             if hook is not None or plan.keeps_state():
                 raise TypeError(self._custom_function_message(function))
@@ -194,6 +194,17 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
         if self._replay_options.allow_compile:
             fn = functools.partial(_traced, fn)
         return self._gradient_checkpointing_func(fn, *args, **kwargs)
+
+    def _untraced_call(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Make the call after a graph break, and keep Dynamo from tracing the replay's own code.
+
+        Its guards would hold on to tables that change behind them.
+        """
+        self._refuse_untraceable(self._get_gradient_checkpointing_context_fn())
+        eager = torch.compiler.disable(self._gradient_checkpointed_call)  # type: ignore[no-untyped-call]
+        return eager(fn, *args, **kwargs)
 
     def _refuse_untraceable(self, hook: ContextFunction | None) -> None:
         """Refuse `torch.compile` around state that it cannot keep; Dynamo can trace this.
