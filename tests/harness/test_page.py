@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 from harness.baseline import Known
 from harness.findings import Finding
-from harness.report.page import write_page
+from harness.report.charts import bar_chart
+from harness.report.groups import group_rows
+from harness.report.page import PAGE_FILE, write_page
 from harness.report.pairs import Pair, count_pairs, draw, worst_pairs
 from harness.row import Outcome, Row
 from matrix.case import parse_case
@@ -55,7 +58,7 @@ ROWS = [
 class Balance(HTMLParser):
     """Collects tags that were not closed, and addresses that were asked for."""
 
-    VOID = ("meta", "br", "rect")
+    VOID = ("meta", "br", "rect", "input")
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,34 +76,95 @@ class Balance(HTMLParser):
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> str:
+def folder(tmp_path: Path) -> Path:
     vanished = [Known(case="basic*", path="gradients/*", reason="long <ago>")]
     facts = {"suite": "smoke", "coverage": "all\nruled out: 1"}
-    return write_page(tmp_path, ROWS, facts, vanished).read_text(encoding="utf-8")
+    chart = bar_chart("Memory", "in MiB", {"basic": ((4.0, 1.0), "4 MiB, 1 MiB")})
+    (tmp_path / "finding-7.html").write_text("of an earlier report")
+    write_page(tmp_path, ROWS, facts, vanished, [chart])
+    return tmp_path
 
 
-def test_the_page_is_well_formed_and_needs_nothing_else(page: str) -> None:
-    parser = Balance()
-    parser.feed(page)
-
-    assert parser.open == []
-    assert parser.addresses == []
-    assert "@import" not in page and "url(" not in page
+@pytest.fixture
+def page(folder: Path) -> str:
+    return (folder / PAGE_FILE).read_text(encoding="utf-8")
 
 
-def test_failing_cells_come_first_then_findings_with_their_replay_command(page: str) -> None:
+@pytest.fixture
+def finding(folder: Path) -> str:
+    return (folder / "finding-1.html").read_text(encoding="utf-8")
+
+
+def test_the_pages_are_well_formed_and_need_nothing_else(page: str, finding: str) -> None:
+    for text, addresses in ((page, ["finding-1.html"]), (finding, [PAGE_FILE])):
+        parser = Balance()
+        parser.feed(text)
+
+        assert parser.open == []
+        assert parser.addresses == addresses
+        assert "@import" not in text and "url(" not in text and "://" not in text
+
+
+def test_failing_cells_come_first_then_findings_then_charts_and_the_search(page: str) -> None:
     order = ["6 cases", "Failing cells", "Findings", "No longer found", "Expected differences"]
-    places = [page.index(text) for text in [*order, "subject by subject"]]
+    order += ["Time by subject", "Memory", "All cases", "subject by subject"]
+    places = [page.index(text) for text in order]
 
     assert places == sorted(places)
     assert "ckpt-lab replay basic,wrapper=ddp,steps=3 --arm checkpointed --seed 0" in page
-    assert "rank 1 · step[2] · <code>buffers/norm.running_mean[0]</code>" in page
 
 
-def test_what_is_shown_is_escaped(page: str) -> None:
-    assert "<script" not in page
-    assert "a cause &amp; &lt;more&gt;" in page
+def test_each_finding_has_a_page_with_its_cases_and_commands(folder: Path, finding: str) -> None:
+    assert sorted(path.name for path in folder.glob("finding-*")) == ["finding-1.html"]
+    assert "2 cases: differs" in finding
+    assert "rank 1 · step[2] · <code>buffers/norm.running_mean[0]</code>" in finding
+    assert "ckpt-lab replay readme,backward=retained,steps=3 --arm checkpointed" in finding
+    assert "<code>steps=3</code>" in finding
+
+
+def test_what_is_shown_is_escaped(page: str, finding: str) -> None:
+    for text in (page, finding):
+        assert "<script>alert" not in text
+        assert "a cause &amp; &lt;more&gt;" in text
+    assert "&lt;script&gt;alert" in finding
     assert "long &lt;ago&gt;" in page
+
+
+def test_data_in_the_page_cannot_end_its_script(tmp_path: Path) -> None:
+    hostile = replace(ROWS[0], case="</script><script>alert(1)</script>")
+    text = write_page(tmp_path, [hostile], {}).read_text(encoding="utf-8")
+
+    assert "<script>alert" not in text
+    assert text.count("</script>") == 2
+
+
+def test_rows_of_one_cause_are_one_finding_and_the_largest_comes_first() -> None:
+    other = replace(FINDING, cause="updated 3 times")
+    rows = [
+        row("basic", "error", FINDING),
+        row("basic,steps=3", "differs", other),
+        row("basic,wrapper=ddp", "differs", replace(other, cause="updated 2 times")),
+        row("readme"),
+    ]
+
+    first, second = group_rows(rows)
+
+    assert (first.number, first.title, len(first.rows)) == (1, "updated 3 times", 2)
+    assert (second.number, second.outcome, len(second.rows)) == (2, "error", 1)
+    assert group_rows([row("basic")]) == []
+
+
+def test_what_all_rows_of_a_finding_have_is_told_only_where_other_rows_do_not() -> None:
+    (group,) = group_rows(ROWS)
+
+    assert group.common == ("enable=model_call", "steps=3")
+
+
+def test_bars_are_scaled_to_the_longest() -> None:
+    chart = bar_chart("t", "d", {"a": ((4.0, 1.0), ""), "b": ((0.0,), "")})
+
+    assert [bar.widths for bar in chart.bars] == [(100.0, 25.0), (0.0,)]
+    assert bar_chart("t", "d", {"a": ((0.0,), "")}).bars[0].widths == (0.0,)
 
 
 def test_a_run_without_failures_shows_the_matrix_at_once(tmp_path: Path) -> None:
