@@ -59,7 +59,9 @@ class Group:
 
 
 def group_rows(rows: Sequence[Row]) -> list[Group]:
-    """Group the rows that are not as expected by outcome and cause, without its numbers and what is in brackets.
+    """Group the rows that are not as expected by outcome and cause.
+
+    Numbers and what is in brackets do not tell causes apart.
 
     Args:
         rows: The rows of a run.
