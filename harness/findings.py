@@ -26,7 +26,7 @@ class CauseKind(str, Enum):
     MISSING_UPDATE = "missing_update"
     """A forward did not update what it should have, or a restore undid it."""
     STATE_WRITTEN = "state_written"
-    """A replay wrote a buffer or a Python attribute."""
+    """A buffer or a Python attribute was written where it should not be, as a rule by a replay."""
     STATE_REBOUND = "state_rebound"
     """A replay put another tensor in the place of a buffer or parameter."""
     STATE_MOVED = "state_moved"
@@ -103,6 +103,11 @@ class Finding:
     module: str | None = None
     """First submodule, in execution order, whose replay differs from its forward; None where that
     was not looked for. Empty for the subject itself."""
+    phase: str | None = None
+    """The pass in which it came about: ``forward``, ``replay 2``, ``backward``, ``optimizer step``,
+    ``buffer broadcast``; None where that cannot be told."""
+    source_rank: int | None = None
+    """The rank on which it came about; None where that cannot be told."""
 
     def __post_init__(self) -> None:
         """Accept the text of a kind, as a results file has it."""

@@ -51,7 +51,7 @@ def test_a_row_has_the_documented_keys(tmp_path: Path) -> None:
     ]
     assert list(data["findings"][0]) == [
         *("rank", "point", "path", "expected", "got", "max_abs", "tolerance"),
-        *("tolerance_source", "cause", "remedy", "kind", "module"),
+        *("tolerance_source", "cause", "remedy", "kind", "module", "phase", "source_rank"),
     ]
 
 
