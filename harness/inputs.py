@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from harness.importing import load
 from harness.job import Job
+from harness.structures import leaves, with_tensors
 
 _MOST_KEPT = 256
-_KEPT: dict[tuple[str, str], tuple[Any, ...]] = {}
+_KEPT: dict[tuple[str, str], Any] = {}
 """Inputs of this rank, kept between cases: drawing them costs more than a small case."""
 
 
 def fresh_arguments(
     job: Job, rank: int, microbatch: int, device: torch.device
-) -> tuple[tuple[Any, ...], dict[str, Tensor]]:
-    """Return positional arguments that no run has touched.
+) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Tensor]]:
+    """Return arguments that no run has touched.
 
     Args:
         job: The job.
@@ -28,23 +29,26 @@ def fresh_arguments(
         device: Where their tensors are put.
 
     Returns:
-        The arguments, and the leaves in them that require grad, by name.
+        The positional arguments, the keyword arguments, and the leaves in them that require grad,
+        by name.
     """
-    flat, structure = pytree.tree_flatten(_inputs(job, rank, microbatch))
-    fresh: list[Any] = []
-    leaves: dict[str, Tensor] = {}
-    for position, leaf in enumerate(flat):
-        if isinstance(leaf, Tensor):
-            wanted = leaf.requires_grad
-            leaf = leaf.detach().to(device)
-            if wanted:
-                leaf = leaf.clone().requires_grad_()
-                leaves[f"microbatch{microbatch}.{position}"] = leaf
-        fresh.append(leaf)
-    return pytree.tree_unflatten(fresh, structure), leaves
+
+    def fresh(tensor: Tensor) -> Tensor:
+        copied = tensor.detach().to(device, copy=True)
+        return copied.requires_grad_(tensor.requires_grad)
+
+    made = with_tensors(_inputs(job, rank, microbatch), fresh)
+    wanted = {
+        f"microbatch{microbatch}.{position}": leaf.value
+        for position, leaf in enumerate(leaves(made))
+        if isinstance(leaf.value, Tensor) and leaf.value.requires_grad
+    }
+    if isinstance(made, Mapping):
+        return (), dict(made), wanted
+    return made if type(made) is tuple else (made,), {}, wanted
 
 
-def _inputs(job: Job, rank: int, microbatch: int) -> tuple[Any, ...]:
+def _inputs(job: Job, rank: int, microbatch: int) -> Any:
     place = f"{job.seed} {rank} {microbatch} {sorted(job.input_arguments.items())}"
     key = (job.inputs, place)
     if key not in _KEPT:
@@ -53,5 +57,5 @@ def _inputs(job: Job, rank: int, microbatch: int) -> tuple[Any, ...]:
         )
         if len(_KEPT) >= _MOST_KEPT:
             _KEPT.pop(next(iter(_KEPT)))
-        _KEPT[key] = made if isinstance(made, tuple) else (made,)
+        _KEPT[key] = made
     return _KEPT[key]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from matrix.case import Case
@@ -46,15 +46,22 @@ class Job:
     """Differences between the arms that are no fault."""
     arm: str
     """Importable name of the arm that is judged against the ordinary one."""
+    arm_arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of its install function."""
+    loss: str | None = None
+    """Importable name of ``function(output)`` that returns the loss; None for the default one."""
 
 
-def make_job(case: Case, *, arm: str, seed: int) -> Job:
+def make_job(
+    case: Case, *, arm: str, seed: int, arm_arguments: Mapping[str, Any] | None = None
+) -> Job:
     """Resolve a case.
 
     Args:
         case: The case.
         arm: Importable name of the arm that is judged.
         seed: Seed of the run. The case's own seed follows from it and the case id.
+        arm_arguments: Keyword arguments of its install function.
 
     Returns:
         What the ranks are sent.
@@ -78,8 +85,10 @@ def make_job(case: Case, *, arm: str, seed: int) -> Job:
             for axis, value in zip(case.axes, case.values, strict=True)
             if axis.configure is not None
         ),
-        program=build_program(case.assignment),
+        program=replace(build_program(case.assignment), find_unused=subject.unused_parameters),
         facts=expected_facts(case.cell),
         expected=expected_differences(case.cell),
         arm=arm,
+        arm_arguments=dict(arm_arguments or {}),
+        loss=subject.loss,
     )

@@ -8,19 +8,23 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from types import GeneratorType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils import _pytree as pytree
 
 from harness.devices import device_of
 from harness.importing import load
 from harness.inputs import fresh_arguments
 from harness.job import Job
+from harness.losses import checked_loss, default_loss
 from harness.norms import NormWatch
+from harness.side_effects import SideEffects, modes, reset_modes
+from harness.structures import tensors
 from harness.trace import (
+    Observations,
     Trace,
     buffers_of,
     gradients_of,
@@ -33,7 +37,13 @@ from matrix.programs import AutogradGrad, Backward, Forward, OptimizerStep, Step
 
 
 def execute(
-    job: Job, arm: str, rank: int, *, watch_norms: bool = False, follow: Trace | None = None
+    job: Job,
+    arm: str,
+    rank: int,
+    *,
+    watch_norms: bool = False,
+    follow: Trace | None = None,
+    watch: Callable[[Trace], AbstractContextManager[None]] | None = None,
 ) -> Trace:
     """Run a job's program under one arm.
 
@@ -47,6 +57,7 @@ def execute(
         follow: Run alone, without a wrapper, and take the parameters and buffers that each
             forward starts from out of this trace of the same job. The gradients are then those
             that this rank contributes there.
+        watch: A context around the steps, given the trace when the arm is installed.
 
     Returns:
         What was seen.
@@ -58,12 +69,15 @@ def execute(
     except Exception as error:
         return Trace(nn.Module(), raised=raised_at("set-up", error))
     try:
-        for step in job.program.steps:
-            execution.run(step)
-        execution.finish()
+        with nullcontext() if watch is None else watch(trace):
+            for step in job.program.steps:
+                execution.run(step)
+            execution.finish()
     except Exception as error:
         if trace.raised is None:
             trace.raised = raised_at("end", error)
+    finally:
+        reset_modes()
     return trace
 
 
@@ -80,7 +94,7 @@ def _prepare(
     trace = Trace(module)
     keys = tuple(module.state_dict())
     trace.state_keys = (keys, keys)
-    switch = load(arm)(module)
+    switch = load(arm)(module, **(job.arm_arguments if arm == job.arm else {}))
     trace.count_calls()
     watch = NormWatch(module) if watch_norms else None
     model = wrap(module, job.program)
@@ -126,16 +140,17 @@ class _Execution:
         self._returned: dict[str, Tensor] = {}
         self._counts: Counter[str] = Counter()
         self._leaves: dict[str, Tensor] = {}
-        self._arguments: dict[int, tuple[Any, ...]] = {}
+        self._arguments: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         for microbatch in job.program.microbatches:
-            arguments, leaves = fresh_arguments(job, rank, microbatch, device)
-            self._arguments[microbatch] = arguments
+            arguments, keywords, leaves = fresh_arguments(job, rank, microbatch, device)
+            self._arguments[microbatch] = arguments, keywords
             self._leaves.update(leaves)
         if watch is not None:
             trace.norm_calls = watch.forwards
         trace.module.register_forward_pre_hook(self._record_start)
         if follow is not None:
             self._load_parameters(follow, "set-up")
+        self._effects = SideEffects(trace.module)
         trace.points["set-up"] = {
             "parameters": parameters_of(trace.module),
             "buffers": buffers_of(trace.module),
@@ -157,7 +172,8 @@ class _Execution:
     def finish(self) -> None:
         """Record what is to be seen at the end."""
         trace = self._trace
-        trace.points["end"] = {"random_state": dict(random_states())}
+        states = {**random_states(), **self._effects.generators()}
+        trace.points["end"] = {"random_state": states, "modes": modes()}
         trace.state_keys = (trace.state_keys[0], tuple(trace.module.state_dict()))
 
     def _forward(self, step: Forward) -> None:
@@ -172,15 +188,18 @@ class _Execution:
             before = Counter(trace.total_calls)
             watching = self._watch.forward() if self._watch is not None else nullcontext()
             with self._sync(step.synced), watching, self._autocast():
-                output = self._model(*self._arguments[step.microbatch])
-                tensors = _tensors(output)
-                loss = self._loss(tensors, index)
+                arguments, keywords = self._arguments[step.microbatch]
+                output = self._model(*arguments, **keywords)
+                if isinstance(output, GeneratorType):
+                    output = list(output)
+                returned = tensors(output)
+                loss = self._loss(output, returned, index)
             trace.forward_calls.append(trace.total_calls - before)
             self._losses.append(loss)
             trace.points[point] = {
-                "outputs": {str(i): tensor.detach().clone() for i, tensor in enumerate(tensors)},
+                "outputs": {str(i): tensor.detach().clone() for i, tensor in enumerate(returned)},
                 "losses": {str(index): loss.detach().clone()},
-                "buffers": buffers_of(trace.module),
+                **self._state(),
             }
 
     def _record_start(self, module: nn.Module, arguments: Any) -> None:
@@ -217,7 +236,7 @@ class _Execution:
                 name: None if leaf.grad is None else leaf.grad.detach().clone()
                 for name, leaf in self._leaves.items()
             },
-            "buffers": buffers_of(self._trace.module),
+            **self._state(),
         }
         self._counts["backward"] += 1
 
@@ -241,9 +260,16 @@ class _Execution:
             self._trace.points[point] = {
                 "parameters": parameters_of(module),
                 "momenta": self._momenta(),
-                "buffers": buffers_of(module),
+                **self._state(),
             }
             self._counts["step"] += 1
+
+    def _state(self) -> Observations:
+        return {
+            "buffers": buffers_of(self._trace.module),
+            "attributes": self._effects.attributes(),
+            "rebound": dict(self._effects.rebound()),
+        }
 
     def _momenta(self) -> dict[str, Tensor | None]:
         if self._optimizer is None:
@@ -280,19 +306,8 @@ class _Execution:
         dtype = self._job.program.autocast
         return torch.autocast(self._device.type, getattr(torch, dtype)) if dtype else nullcontext()
 
-    def _loss(self, tensors: list[Tensor], index: int) -> Tensor:
-        # Random weights: a plain sum behind a BatchNorm has a gradient of nearly zero.
+    def _loss(self, output: Any, returned: list[Tensor], index: int) -> Tensor:
+        if self._job.loss is not None:
+            return checked_loss(load(self._job.loss)(output), self._job.loss)
         generator = torch.Generator().manual_seed(self._job.case_seed + index)
-        terms = [
-            (tensor.float() * torch.rand(tensor.shape, generator=generator).to(self._device)).mean()
-            for tensor in tensors
-        ]
-        return torch.stack(terms).sum()
-
-
-def _tensors(output: Any) -> list[Tensor]:
-    return [
-        leaf
-        for leaf in pytree.tree_leaves(output)
-        if isinstance(leaf, Tensor) and leaf.is_floating_point()
-    ]
+        return default_loss(returned, generator)

@@ -69,7 +69,8 @@ def run_case(case: Case, pool: RankPool, options: RunOptions) -> Row:
         harness.ranks.RankStartError: If no ranks can be started.
     """
     start = time.monotonic()
-    job = make_job(case, arm=options.arm.install, seed=options.seed)
+    arm = options.arm
+    job = make_job(case, arm=arm.install, seed=options.seed, arm_arguments=arm.arguments)
     verdict = combine(pool.run(JUDGE, job, options.case_timeout))
     return Row(
         case=case.id,

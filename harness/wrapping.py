@@ -37,6 +37,7 @@ def wrap(module: nn.Module, program: Program) -> nn.Module:
         options: dict[str, Any] = {
             _BUFFER_OPTION: program.broadcast_buffers,
             "init_sync": program.init_sync,
+            "find_unused_parameters": program.find_unused,
         }
         return DistributedDataParallel(module, **options)
     raise ValueError(f"no wrapper {program.wrapper!r}; valid wrappers: none, ddp")

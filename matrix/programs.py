@@ -75,6 +75,8 @@ class Program:
     """Whether DDP copies rank 0's parameters and buffers to the others when it is built."""
     device: str = "cpu"
     """Type of the device the model is on: ``cpu`` or ``cuda``."""
+    find_unused: bool = False
+    """Whether DDP looks for parameters that a backward does not reach."""
 
     @property
     def forwards(self) -> tuple[Forward, ...]:

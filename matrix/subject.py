@@ -38,8 +38,8 @@ class Subject:
     """Keyword arguments of ``factory``."""
     inputs: str
     """Importable name of ``function(*, seed, rank, microbatch, **input_arguments)`` that returns
-    the module's positional argument, or a tuple of them; different for each rank and
-    microbatch. Gradients are taken for the tensors in them that require grad."""
+    the module's positional argument, a tuple of them, or a dict of keyword arguments; different
+    for each rank and microbatch. Gradients are taken for the tensors in them that require grad."""
     input_arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Further keyword arguments of ``inputs``."""
     kind: Literal["block", "model"] = "block"
@@ -47,6 +47,11 @@ class Subject:
     buffers_follow_data: bool = False
     """Whether a forward writes its data into buffers (while BatchNorms keep statistics), so that
     ranks with different data have different buffers."""
+    loss: str | None = None
+    """Importable name of ``function(output)`` that returns the loss; None for random weights on
+    everything that the module returns."""
+    unused_parameters: bool = False
+    """Whether a step leaves parameters without a gradient, so that DDP has to look for them."""
     options: tuple[str, ...] = ()
     """Names of the optional axes it has; see `matrix.axes.Axis.option`."""
     narrowings: tuple[Narrowing, ...] = ()

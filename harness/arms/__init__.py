@@ -9,7 +9,9 @@ listed is judged just as well by its importable name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 ORDINARY = "harness.arms.ordinary:install"
 """The arm that others are judged against."""
@@ -25,6 +27,8 @@ class Arm:
     """Importable name of the install function."""
     doc: str
     """What it is, in one line."""
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Keyword arguments of the install function."""
 
 
 ARMS: tuple[Arm, ...] = (

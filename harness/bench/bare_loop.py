@@ -96,7 +96,7 @@ class _Run:
         self._arguments: dict[int, tuple[Any, ...]] = {}
         self._leaves: list[Tensor] = []
         for microbatch in job.program.microbatches:
-            arguments, leaves = fresh_arguments(job, rank, microbatch, torch.device("cpu"))
+            arguments, _, leaves = fresh_arguments(job, rank, microbatch, torch.device("cpu"))
             self._arguments[microbatch] = arguments
             self._leaves += leaves.values()
 
