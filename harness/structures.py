@@ -101,7 +101,7 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
     if isinstance(value, Tensor):
         return None
     if _is_container(value):
-        children = pytree.tree_leaves(value, is_leaf=lambda item: item is not value)
+        children, _ = _one_level(value)
         keys = list(value) if isinstance(value, Mapping) else range(len(children))
         return [(f"[{key!r}]", item) for key, item in zip(keys, children, strict=False)]
     held = attributes(value)
@@ -112,6 +112,17 @@ def _is_container(value: Any) -> bool:
     return not pytree.tree_is_leaf(value)
 
 
+def _one_level(value: Any) -> tuple[list[Any], pytree.TreeSpec]:
+    entered = False
+
+    def inside(item: Any) -> bool:
+        nonlocal entered
+        inner, entered = entered, True
+        return inner
+
+    return pytree.tree_flatten(value, is_leaf=inside)
+
+
 def _replaced(
     value: Any, function: Callable[[Tensor], Tensor], done: dict[int, Any], depth: int
 ) -> Any:
@@ -119,8 +130,8 @@ def _replaced(
         return done[id(value)]
     if isinstance(value, Tensor):
         done[id(value)] = function(value)
-    elif _is_container(value):
-        flat, spec = pytree.tree_flatten(value, is_leaf=lambda item: item is not value)
+    elif _is_container(value) and depth < _DEEPEST:
+        flat, spec = _one_level(value)
         copies = [_replaced(item, function, done, depth + 1) for item in flat]
         done[id(value)] = pytree.tree_unflatten(copies, spec)
     elif depth < _DEEPEST and (held := attributes(value)) and tensors(value):
