@@ -55,6 +55,8 @@ class Trace:
     """Keys of the ``state_dict``: as built, and at the end."""
     raised: Raised | None = None
     """What the arm raised, if it did."""
+    now: str = "set-up"
+    """The point in the program that is being worked on."""
 
     @property
     def replays(self) -> int:
@@ -63,7 +65,8 @@ class Trace:
 
     @contextmanager
     def point(self, name: str) -> Iterator[None]:
-        """Note where an exception passed, and let it pass."""
+        """Work on a point; note that an exception passed there, and let it pass."""
+        self.now = name
         try:
             yield
         except Exception as error:
