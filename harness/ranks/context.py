@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 
@@ -41,12 +43,15 @@ class RankContext:
         self.leave()
         dist.init_process_group(
             self._backend,
-            init_method=f"file://{self._folder}/group-{generation}",
             rank=self.rank,
             world_size=self.size,
             timeout=_GROUP_TIMEOUT,
+            **self._meeting_place(generation),
         )
         self.group_lost = False
+
+    def _meeting_place(self, generation: int) -> Mapping[str, Any]:
+        return {"init_method": f"file://{self._folder}/group-{generation}"}
 
     def leave(self) -> None:
         """Leave the process group; peers that wait for this rank in a collective are woken.

@@ -73,6 +73,8 @@ class RankPool:
         start_timeout: Seconds the ranks may take to start.
         grace: Seconds that the other ranks get to report after one rank failed.
         backend: One of :data:`BACKENDS`; the CPU is served by gloo in any case.
+        first: Number of the first rank on this machine, where other pools run beside this one; it
+            decides which CUDA device each rank takes.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class RankPool:
         start_timeout: float = 120.0,
         grace: float = 5.0,
         backend: str = "gloo",
+        first: int = 0,
     ) -> None:
         """Start the processes; returns before they are ready."""
         if size < 1:
@@ -89,6 +92,7 @@ class RankPool:
         if backend not in BACKENDS:
             raise ValueError(f"no backend {backend!r}; valid backends: {', '.join(BACKENDS)}")
         self._backend = backend
+        self._first = first
         self.size = size
         self._start_timeout = start_timeout
         self._grace = grace
@@ -149,6 +153,12 @@ class RankPool:
             self._rejoin()
         return results
 
+    def interrupt(self) -> None:
+        """Make a task that runs in another thread end soon: its ranks are killed."""
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
     def close(self) -> None:
         """Stop the ranks: politely first, then by force. Idempotent."""
         self._closed = True
@@ -185,7 +195,7 @@ class RankPool:
         with theirs, open(folder / f"log-{rank}", "wb") as log:
             process = subprocess.Popen(
                 command,
-                env=_environment(rank, self.size),
+                env=_environment(rank, self.size, self._first),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -321,14 +331,14 @@ class RankPool:
         return "\n".join(f"rank {number}: {self._log(number)}" for number in range(self.size))
 
 
-def _environment(rank: int, size: int) -> dict[str, str]:
+def _environment(rank: int, size: int, first: int) -> dict[str, str]:
     return {
         "GLOO_SOCKET_IFNAME": "lo",
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         "OMP_NUM_THREADS": "1",
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        "LOCAL_RANK": str(first + rank),
         "WORLD_SIZE": str(size),
     }
 
