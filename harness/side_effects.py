@@ -1,0 +1,160 @@
+"""What a step leaves behind besides tensors: Python attributes, bindings, generators and modes.
+
+A replay that only appends to a list, or binds a clone where a buffer was, changes no number of the
+step it is in. Both arms are looked at in the same way, so whatever the step itself does is no
+difference.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from wcn_ckpt.nn.modules import GradientCheckpointingMixin
+
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+_SCALARS = (bool, int, float, str, type(None))
+_CONTAINERS = (list, tuple, dict, set, deque)
+_MOST_ITEMS = 64
+_DEVICES = ("cpu", "cuda")
+
+
+class _Tensor(NamedTuple):
+    tensor: Tensor
+    version: int
+
+
+class SideEffects:
+    """Watches a module from one moment on.
+
+    Args:
+        module: The module, as it is before the first step.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._attributes = dict(_attributes(module))
+        self._tensors = dict(_tensors(module))
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the Python attributes of all submodules that have changed, by path.
+
+        Numbers and texts stand as they are, tensors as copies, containers as a description.
+        """
+        first = self._attributes
+        return {
+            path: _told(value)
+            for path, value in _attributes(self._module)
+            if path not in first or _moved(first[path], value)
+        }
+
+    def rebound(self) -> dict[str, bool]:
+        """Tell for each parameter and buffer whether another tensor has taken its place."""
+        return {
+            path: path in self._tensors and tensor is not self._tensors[path]
+            for path, tensor in _tensors(self._module)
+        }
+
+    def generators(self) -> dict[str, str]:
+        """Digest the random generators among the attributes; comparable within one process."""
+        return {
+            f"generator {path}{child}": state
+            for path, module in _dotted(self._module)
+            for child, value in vars(module).items()
+            if (state := _generator_state(value)) is not None
+        }
+
+
+def modes() -> dict[str, Any]:
+    """Return the modes of this thread that a step must leave as it found them."""
+    return {
+        "autocast nesting": _autocast_nesting(),
+        **{f"autocast {device}": torch.is_autocast_enabled(device) for device in _DEVICES},
+        "grad mode": torch.is_grad_enabled(),
+    }
+
+
+def reset_modes() -> None:
+    """Put the modes back that an arm left behind, so that the next run starts without them."""
+    for _ in range(_autocast_nesting()):
+        torch.autocast_decrement_nesting()
+    torch.clear_autocast_cache()
+    for device in _DEVICES:
+        torch.set_autocast_enabled(device, False)
+    torch.set_grad_enabled(True)
+
+
+def _autocast_nesting() -> int:
+    nesting = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return nesting
+
+
+def _dotted(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    for path, child in module.named_modules():
+        yield f"{path}." if path else "", child
+
+
+def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    for path, child in _dotted(module):
+        for name in vars(child).keys() - _OF_EVERY_MODULE:
+            value = vars(child)[name]
+            if isinstance(value, (*_SCALARS, *_CONTAINERS, Tensor)):
+                if not hasattr(GradientCheckpointingMixin, name):
+                    yield f"{path}{name}", _frozen(value)
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return _Tensor(value, 0 if value.is_inference() else value._version)
+    if isinstance(value, float) and math.isnan(value):
+        return "nan"
+    return _described(value) if isinstance(value, _CONTAINERS) else value
+
+
+def _described(value: Any) -> str:
+    """Describe a container by its length, and by its items where they are few plain values."""
+    items = list(value.items()) if isinstance(value, Mapping) else list(value)
+    flat = [part for item in items for part in (item if isinstance(item, tuple) else (item,))]
+    kind = f"{type(value).__name__} of {len(items)}"
+    if len(flat) > _MOST_ITEMS or not all(isinstance(part, _SCALARS) for part in flat):
+        return kind
+    return f"{kind}: {sorted(map(repr, flat)) if isinstance(value, set) else flat}"
+
+
+def _moved(before: Any, after: Any) -> bool:
+    if isinstance(before, _Tensor) and isinstance(after, _Tensor):
+        return before.tensor is not after.tensor or before.version != after.version
+    return type(before) is not type(after) or bool(before != after)
+
+
+def _told(value: Any) -> Any:
+    return value.tensor.detach().clone() if isinstance(value, _Tensor) else value
+
+
+def _generator_state(value: Any) -> str | None:
+    numpy = sys.modules.get("numpy")
+    state: Any
+    if isinstance(value, torch.Generator):
+        state = value.get_state().numpy().tobytes()
+    elif isinstance(value, random.Random):
+        state = value.getstate()
+    elif numpy is not None and isinstance(value, numpy.random.Generator):
+        state = repr(value.bit_generator.state)
+    elif numpy is not None and isinstance(value, numpy.random.RandomState):
+        state = repr(value.get_state())
+    else:
+        return None
+    return f"{hash(state) & ((1 << 64) - 1):016x}"
