@@ -3,13 +3,14 @@ PYTHON ?= python3
 # Passed on: make lab ARGS="--suite smoke", make test ARGS="-k sparse_conv"
 ARGS ?=
 
-.PHONY: help lab test lint wheel setup clean
+.PHONY: help lab test lint wheel docs setup clean
 
 help:
 	@echo "make lab    run the matrix of cases on two local ranks and write a report"
 	@echo "make test   run the tests"
 	@echo "make lint   check style, format and types"
 	@echo "make wheel  build the wheel and try it outside the checkout"
+	@echo "make docs   build the documentation site in docs/_build"
 	@echo "make clean  remove .venv, caches and builds"
 
 lab: setup
@@ -28,6 +29,9 @@ lint: setup
 wheel: setup
 	.venv/bin/python ci/check_wheel.py
 
+docs: setup
+	.venv/bin/sphinx-build -E -W --keep-going -q docs docs/_build
+
 setup:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "'$(PYTHON)' is not a Python of at least 3.10; try: make PYTHON=/path/to/python3" >&2; \
@@ -35,5 +39,5 @@ setup:
 	@$(PYTHON) ci/setup_env.py
 
 clean:
-	rm -rf .venv .venv.lock build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv.lock build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -30,14 +30,17 @@ def convolution_sites(
 ) -> tuple[IntCoords, KernelMap]:
     """Return the output voxels of a convolution and its kernel map.
 
-    | mode | output voxels | tensor stride |
-    |---|---|---|
-    | stride 1 | those of the input, same rows | unchanged |
-    | stride s | `floor(input / s)`, each once | input * s |
-    | onto a target | those of the target | input * s |
-    | transposed onto a target | those of the target | the target's, 1 if unknown |
-    | generative | input, strided by s, and its neighbours under the kernel | input * s |
-    | transposed and generative | `s * input` and its neighbours | input / s |
+    ========================  ==========================================  ====================
+    mode                      output voxels                               tensor stride
+    ========================  ==========================================  ====================
+    stride 1                  those of the input, same rows               unchanged
+    stride s                  `floor(input / s)`, each once               input * s
+    onto a target             those of the target                         input * s
+    transposed onto a target  those of the target                         the target's, else 1
+    generative                input, strided by s, and all that a kernel  input * s
+                              reaches from it
+    transposed, generative    `s * input` and all that a kernel reaches   input / s
+    ========================  ==========================================  ====================
 
     Args:
         coords: input voxels.
