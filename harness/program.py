@@ -86,7 +86,7 @@ def _prepare(
 ) -> tuple[Trace, _Execution]:
     # Ranks build different weights, as they do where nothing is seeded: DDP makes them equal.
     device = device_of(job.program.device, rank)
-    _seed(job.case_seed + rank, device)
+    seed_everything(job.case_seed + rank, device)
     module = load(job.factory)(**job.arguments)
     for function, value in job.configure:
         load(function)(module, value)
@@ -101,7 +101,13 @@ def _prepare(
     return trace, _Execution(job, rank, trace, model, switch, device, watch, follow)
 
 
-def _seed(seed: int, device: torch.device) -> None:
+def seed_everything(seed: int, device: torch.device) -> None:
+    """Seed torch's, Python's and NumPy's global generators.
+
+    Args:
+        seed: The seed.
+        device: CUDA's generator is seeded where this is a CUDA device.
+    """
     # torch.manual_seed formats a stack for each kind of accelerator that is not in use, which takes
     # as long as the forward of a small block.
     torch.default_generator.manual_seed(seed)
@@ -156,7 +162,7 @@ class _Execution:
             "buffers": buffers_of(trace.module),
         }
         # Ranks draw different numbers, as they do in a real run.
-        _seed(job.case_seed + 1 + rank, device)
+        seed_everything(job.case_seed + 1 + rank, device)
 
     def run(self, step: Step) -> None:
         """Run one step and record what is to be seen after it."""
