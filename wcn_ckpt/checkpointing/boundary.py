@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch._C._dynamo.eval_frame import get_eval_frame_callback
-from torch.utils.checkpoint import checkpoint, noop_context_fn
+from torch.utils.checkpoint import checkpoint
 
-from wcn_ckpt.checkpointing.contexts import (
-    ContextFunction,
-    compose_context_functions,
-)
-from wcn_ckpt.checkpointing.errors import InactiveBoundaryWarning
-from wcn_ckpt.checkpointing.functions import (
-    CheckpointFunction,
-    is_torch_checkpoint,
-    normalize_checkpoint_function,
-)
+from wcn_ckpt.checkpointing.call import checkpointed_call, is_active
+from wcn_ckpt.checkpointing.contexts import ContextFunction
+from wcn_ckpt.checkpointing.functions import CheckpointFunction, normalize_checkpoint_function
 from wcn_ckpt.checkpointing.model import GradientCheckpointingModelMixin
-from wcn_ckpt.checkpointing.replay.frame import ReplayFrame
-from wcn_ckpt.checkpointing.replay.known import (
-    has_read_state,
-    has_running_statistics,
-    has_unknown_state,
-)
-from wcn_ckpt.checkpointing.replay.memory import memory_of
 from wcn_ckpt.checkpointing.replay.options import ReplayOptions, StateDeclaration
-from wcn_ckpt.checkpointing.structure import PLAIN, StructuredCall
 
 _DEFAULT_FUNCTION = normalize_checkpoint_function(checkpoint)
 
@@ -155,116 +136,7 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
             RuntimeError: the boundary keeps state and runs under `torch.compile`.
             ReplayError: later, out of backward: the replay cannot give the gradient of its forward.
         """
-        if not (self.gradient_checkpointing and self.training and torch.is_grad_enabled()):
-            if self.gradient_checkpointing and torch.is_grad_enabled():
-                self._warn_inactive()
+        if not is_active(self):
             return fn(*args, **kwargs)
-        if torch.compiler.is_compiling():
-            return self._traced_call(fn, args, kwargs)
-        # Dynamo swallows an error raised while it traces with fullgraph=False and runs the frame
-        # again in eager mode: there only its callback tells.
-        if get_eval_frame_callback() is not None:
-            return self._untraced_call(fn, args, kwargs)
-        function = self._gradient_checkpointing_func
         hook = self._get_gradient_checkpointing_context_fn()
-        memory, options = memory_of(self), self._replay_options
-        plan = memory.plan
-        if plan is None or not plan.describes(self, options):
-            plan = memory.new_plan(self, options)
-        if not is_torch_checkpoint(function):
-            if hook is not None or plan.keeps_state():
-                raise TypeError(self._custom_function_message(function))
-            return function(fn, *args, **kwargs)
-        call: StructuredCall | None = None
-        saved: tuple[Any, ...] = args
-        if kwargs or not PLAIN.issuperset(map(type, args)):
-            call = StructuredCall(args, kwargs)
-            saved = call.saved
-        frame = ReplayFrame(self, fn, memory, plan, call, function)
-        if hook is None:
-            return function(frame, *saved)
-        users = function.keywords.get("context_fn")
-        context_fn = compose_context_functions(users or noop_context_fn, hook)
-        return function(frame, *saved, context_fn=context_fn)
-
-    def _traced_call(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        self._refuse_untraceable(self._get_gradient_checkpointing_context_fn())
-        if self._replay_options.allow_compile:
-            fn = functools.partial(_traced, fn)
-        return self._gradient_checkpointing_func(fn, *args, **kwargs)
-
-    def _untraced_call(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Make the call after a graph break, and keep Dynamo from tracing the replay's own code.
-
-        Its guards would hold on to tables that change behind them.
-        """
-        self._refuse_untraceable(self._get_gradient_checkpointing_context_fn())
-        eager = torch.compiler.disable(self._gradient_checkpointed_call)  # type: ignore[no-untyped-call]
-        return eager(fn, *args, **kwargs)
-
-    def _refuse_untraceable(self, hook: ContextFunction | None) -> None:
-        """Refuse `torch.compile` around state that it cannot keep; Dynamo can trace this.
-
-        The compiler functionalises writes to buffers and keeps one update, so norm statistics come
-        out right. State that is read as well does not: its recomputation reads the new value.
-        """
-        allowed = self._replay_options.allow_compile
-        if (
-            hook is not None
-            or self._reads_and_writes_state
-            or has_read_state(self)
-            or (allowed and not self._state_was_watched and has_unknown_state(self))
-        ):
-            raise RuntimeError(
-                f"{type(self).__name__} is a gradient-checkpointing boundary with state that its "
-                "forward reads and writes, or may (a buffer that no eager training forward has "
-                "watched yet), or with a context function of its own; torch.compile would replay "
-                "it wrongly. Compile the modules inside the boundary instead, exclude the boundary "
-                "with torch.compiler.disable, or disable its gradient checkpointing."
-            )
-        if not allowed and any(m.training and has_running_statistics(m) for m in self.modules()):
-            raise RuntimeError(
-                f"{type(self).__name__} is a gradient-checkpointing boundary that keeps norm "
-                "statistics, and torch.compile cannot trace how that state is kept. Compile the "
-                "modules inside the boundary instead, exclude the boundary with "
-                "torch.compiler.disable, disable its gradient checkpointing, or let the compiler "
-                "keep the statistics with allow_compile=True."
-            )
-
-    def _warn_inactive(self) -> None:
-        if self.training or torch.compiler.is_compiling() or self._warned_inactive:
-            return
-        self._warned_inactive = True
-        warnings.warn(
-            f"{type(self).__name__} has gradient checkpointing enabled but is in eval mode, so its "
-            "activations are kept although gradients are recorded. Call train(), or disable "
-            "checkpointing where memory does not matter.",
-            InactiveBoundaryWarning,
-            stacklevel=4,
-        )
-
-    def _custom_function_message(self, function: CheckpointFunction) -> str:
-        return (
-            f"{type(self).__name__} keeps state through its replays (norm statistics or a context "
-            "function of its own), which needs torch.utils.checkpoint.checkpoint or a "
-            f"functools.partial of it; got the checkpoint function {function!r}."
-        )
-
-
-def _traced(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run `fn` while Dynamo traces it, and only then.
-
-    After a graph break inside the boundary, torch would checkpoint it in eager mode without any of
-    its state being kept.
-    """
-    if not torch.compiler.is_compiling():
-        raise RuntimeError(
-            "torch.compile could not trace the inside of a gradient-checkpointing boundary (a "
-            "graph break; fullgraph=True says where). Remove the break, or exclude the boundary "
-            "with torch.compiler.disable: in eager mode its state is kept."
-        )
-    return fn(*args, **kwargs)
+        return checkpointed_call(self, fn, args, kwargs, self._gradient_checkpointing_func, hook)

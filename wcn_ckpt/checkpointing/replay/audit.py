@@ -12,6 +12,7 @@ from wcn_ckpt.checkpointing.replay.guard import path_of
 from wcn_ckpt.checkpointing.replay.kept import OriginalEntries
 from wcn_ckpt.checkpointing.replay.learning import watch
 from wcn_ckpt.checkpointing.replay.memory import BoundaryMemory, memory_of
+from wcn_ckpt.checkpointing.replay.naming import name_of
 from wcn_ckpt.checkpointing.replay.plan import ReplayPlan
 from wcn_ckpt.checkpointing.replay.redirect import Holder
 from wcn_ckpt.checkpointing.replay.values import version
@@ -83,7 +84,7 @@ class Audit:
 
     def _report(self, path: str) -> None:
         message = (
-            f"A replay of {type(self._boundary).__name__} wrote {path!r}, which nothing preserves: "
+            f"A replay of {name_of(self._boundary)} wrote {path!r}, which nothing preserves: "
             "it is updated in the forward and again in each backward. "
             f"{_REMEDY}, leave learning on, write it through the module and not through an alias, "
             "or write it only where is_replaying() is false."
@@ -96,7 +97,7 @@ class Audit:
 def report_late(boundary: nn.Module, memory: BoundaryMemory, path: str) -> None:
     """Warn about state that was first written in a later forward, or whose value was not kept."""
     memory.warn_once(
-        f"{type(boundary).__name__} first wrote {path!r} in training forward {memory.forwards}; it "
+        f"{name_of(boundary)} first wrote {path!r} in training forward {memory.forwards}; it "
         f"is kept through replays from now on. {_REMEDY} to keep it from the first forward.",
         UnpreservedStateWarning,
     )
@@ -109,6 +110,6 @@ def report_lost(boundary: nn.Module, path: str) -> None:
         UnpreservedStateError: always.
     """
     raise UnpreservedStateError(
-        f"{type(boundary).__name__} wrote {path!r} in a forward that did not keep its value on "
+        f"{name_of(boundary)} wrote {path!r} in a forward that did not keep its value on "
         f"entry. {_REMEDY}."
     )

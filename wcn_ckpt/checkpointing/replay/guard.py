@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from wcn_ckpt.checkpointing.errors import ReplayGuardError
+from wcn_ckpt.checkpointing.replay.naming import name_of
 from wcn_ckpt.checkpointing.replay.plan import ReplayPlan
 from wcn_ckpt.checkpointing.replay.redirect import Holder
 from wcn_ckpt.checkpointing.replay.values import address, fingerprint, version
@@ -177,7 +178,7 @@ def path_of(boundary: nn.Module, holder: Holder, name: str) -> str:
 def moved_message(boundary: nn.Module, what: str) -> str:
     """The text of a `ReplayGuardError`."""
     return (
-        f"{type(boundary).__name__} cannot be replayed: {what} between the forward pass and its "
+        f"{name_of(boundary)} cannot be replayed: {what} between the forward pass and its "
         "backward pass, so that the gradient would be wrong. Run backward before the change, or "
         "run the forward again after it."
     )

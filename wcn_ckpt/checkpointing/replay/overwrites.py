@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from wcn_ckpt.checkpointing.errors import ReplayGuardError
+from wcn_ckpt.checkpointing.replay.naming import name_of
 from wcn_ckpt.checkpointing.replay.values import version
 
 
@@ -55,7 +56,7 @@ class RefuseOverwrites(AbstractContextManager[None]):
         for tensor, before in self._saved:
             if version(tensor) != before:
                 raise ReplayGuardError(
-                    f"{type(self._boundary).__name__} overwrites a tensor of shape "
+                    f"{name_of(self._boundary)} overwrites a tensor of shape "
                     f"{tuple(tensor.shape)} that its gradient needs, after it was saved; without "
                     "checkpointing, backward would fail with 'modified by an inplace operation'. "
                     "Write the new value to another tensor."
