@@ -27,6 +27,7 @@ from wcn_ckpt.checkpointing.replay.learning import News, Watched, learn, learned
 from wcn_ckpt.checkpointing.replay.memory import BoundaryMemory
 from wcn_ckpt.checkpointing.replay.overwrites import RefuseOverwrites
 from wcn_ckpt.checkpointing.replay.plan import ReplayPlan
+from wcn_ckpt.checkpointing.replay.recollection import Recollection
 from wcn_ckpt.checkpointing.replay.redirect import (
     Original,
     own_operations,
@@ -84,7 +85,7 @@ class ReplayFrame:
         function: CheckpointFunction,
     ) -> None:
         self._boundary = boundary
-        self._fn = fn
+        self._fn = Recollection(fn) if plan.recalls else fn
         self._memory = memory
         self._plan = plan
         self._call = call

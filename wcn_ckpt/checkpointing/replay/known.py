@@ -1,36 +1,43 @@
-"""State that is known without watching a forward: classes of torch that write their buffers."""
+"""State that is known without watching a forward: classes that are known to write their buffers."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import TypeVar
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-_WRITTEN_NOT_READ = frozenset(
-    {
-        nn.BatchNorm1d,
-        nn.BatchNorm2d,
-        nn.BatchNorm3d,
-        nn.SyncBatchNorm,
-        nn.InstanceNorm1d,
-        nn.InstanceNorm2d,
-        nn.InstanceNorm3d,
-        nn.LazyBatchNorm1d,
-        nn.LazyBatchNorm2d,
-        nn.LazyBatchNorm3d,
-        nn.LazyInstanceNorm1d,
-        nn.LazyInstanceNorm2d,
-        nn.LazyInstanceNorm3d,
-    }
-)
+_Norm = TypeVar("_Norm", bound=type[nn.Module])
+
+_WRITTEN_NOT_READ: set[type[nn.Module]] = {
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+    nn.LazyBatchNorm1d,
+    nn.LazyBatchNorm2d,
+    nn.LazyBatchNorm3d,
+    nn.LazyInstanceNorm1d,
+    nn.LazyInstanceNorm2d,
+    nn.LazyInstanceNorm3d,
+}
+
+
+def written_not_read(norm: _Norm) -> _Norm:
+    """Class decorator: a training forward writes the running statistics and never reads them."""
+    _WRITTEN_NOT_READ.add(norm)
+    return norm
 
 
 def only_writes_statistics(module: nn.Module) -> bool:
-    """Whether a module is one of torch's own norm layers, with its own forward.
+    """Whether a module is one of torch's own norm layers or of ours, with its own forward.
 
     In training these write their running statistics and their output never depends on them. A
     subclass may read them.

@@ -17,6 +17,7 @@ from wcn_ckpt.checkpointing.replay.known import (
     statistics_read_by_parents,
 )
 from wcn_ckpt.checkpointing.replay.options import ReplayOptions
+from wcn_ckpt.checkpointing.replay.recollection import OncePerForward
 from wcn_ckpt.checkpointing.replay.redirect import Holder, KeptHolder, NormScratch, Statistics
 from wcn_ckpt.checkpointing.replay.rng import is_generator
 from wcn_ckpt.checkpointing.replay.sharding import (
@@ -57,12 +58,13 @@ class ReplayPlan:
         sharded: the sharded parameters of FSDP units.
         quiet: whether a forward can only draw global random numbers and update statistics.
         generators: random generators among the attributes of the modules.
+        recalls: whether a module computes something that replays must not repeat.
     """
 
     __slots__ = (
         "_buffer_counts", "_buffers", "_empty", "_entries", "_generation", "_holders", "_root",
         "addressed", "clean", "generators", "holders", "kept", "modules",
-        "norms", "options", "parameters", "quiet", "sharded", "watchable",
+        "norms", "options", "parameters", "quiet", "recalls", "sharded", "watchable",
     )  # fmt: skip
 
     def __init__(self, boundary: nn.Module, options: ReplayOptions) -> None:
@@ -114,6 +116,7 @@ class ReplayPlan:
         )
         self.sharded = sharded_parameters(boundary)
         self.generators = [v for m in modules for v in vars(m).values() if is_generator(v)]
+        self.recalls = any(isinstance(module, OncePerForward) for module in modules)
         self.quiet = not (self.kept or self.watchable or self.generators)
 
     def _sort_state(self, path: str, module: nn.Module) -> None:

@@ -26,6 +26,8 @@ class _ThisThread(threading.local):
         forwards: logical forwards of boundaries with state.
         learning: forwards that watch what they write, each with the frames of the boundaries that
             ran inside it.
+        recollections: runs of boundaries with something that replays must not repeat. A logical
+            forward is a list that is being filled, a replay an iterator over one.
         is_autograds: whether autograd started this thread. On an accelerator backward runs in one
             while the thread that called it waits, perhaps inside a forward.
     """
@@ -34,6 +36,7 @@ class _ThisThread(threading.local):
         self.replays: list[Redirects] = []
         self.forwards: list[Redirects] = []
         self.learning: list[list[Any]] = []
+        self.recollections: list[Any] = []
         self.is_autograds = isinstance(threading.current_thread(), threading._DummyThread)
         in_use_by_thread[threading.get_ident()] = (self.replays, self.forwards)
 

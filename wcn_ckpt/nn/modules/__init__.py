@@ -82,6 +82,7 @@ from wcn_ckpt.nn.modules.sparse_unet import (
     SparseUNetDecoderStages,
     SparseUNetEncoderStages,
 )
+from wcn_ckpt.nn.modules.sync_batch_norm import SyncBatchNorm
 from wcn_ckpt.nn.modules.window_attention import AllAttention, SpaceAttention
 
 __all__ = [
@@ -145,6 +146,7 @@ __all__ = [
     "SpatialModule",
     "StreamNormBlock",
     "StridedConvMode",
+    "SyncBatchNorm",
     "TimestepEmbedder",
     "TupleSequential",
     "UpsampleBlock3d",
