@@ -9,6 +9,7 @@ from harness.arms import ORDINARY
 from harness.causes import explain, explain_raised
 from harness.closed_form import running_statistics
 from harness.consensus import check_agreement, check_mean_gradient
+from harness.determinism import settle
 from harness.equivalence import Difference, differences, equal
 from harness.findings import BITWISE, Finding
 from harness.job import Job
@@ -33,6 +34,7 @@ def judge(job: Job, context: RankContext) -> RankVerdict:
     Returns:
         The verdict of this rank.
     """
+    settle(job.program.device)
     return _Judgement(job, context).verdict()
 
 
