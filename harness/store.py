@@ -18,6 +18,7 @@ from harness.row import Row
 
 RUN_FILE = "run.json"
 RESULTS_FILE = "results.jsonl"
+_RESULTS_PATTERN = "results*.jsonl"
 _HOLDS_RESULTS = "{} already holds results; give another --out, or --resume to continue it"
 _PACKAGES = ("wcn-ckpt", "torch", "deepdiff", "covertable")
 
@@ -35,6 +36,8 @@ class Store:
         folder: The results folder; made if it is not there.
         asked: What the run was asked to do; kept in ``run.json``.
         resume: Continue a run that was asked the same.
+        tag: What the results file of a shard has in its name, for example ``3-of-8``.
+        notes: What else ``run.json`` says.
 
     Raises:
         StoreError: If the folder cannot be written, another run is using it, it holds a run or
@@ -42,9 +45,19 @@ class Store:
             something else or is damaged.
     """
 
-    def __init__(self, folder: Path, asked: Mapping[str, Any], *, resume: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        asked: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        tag: str = "",
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
         """Open the folder; see the class."""
         self.folder = folder
+        self._results = folder / (f"results.{tag}.jsonl" if tag else RESULTS_FILE)
+        self._notes = dict(notes or {})
         self.rows: list[Row] = []
         """Rows of the run that is being continued."""
         with _os_errors_name(folder):
@@ -53,7 +66,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             if not resume:
                 _check_empty(folder)
-            self._file = open(folder / RESULTS_FILE, "a", encoding="utf-8")
+            self._file = open(self._results, "a", encoding="utf-8")
         try:
             with _os_errors_name(folder):
                 self._lock()
@@ -77,17 +90,17 @@ class Store:
         run_file = self.folder / RUN_FILE
         if run_file.exists():  # another run began and ended after the folder was found empty
             raise StoreError(_HOLDS_RESULTS.format(self.folder))
-        text = json.dumps({"asked": dict(asked), **_circumstances()}, indent=2)
+        text = json.dumps({"asked": dict(asked), **self._notes, **_circumstances()}, indent=2)
         run_file.write_text(text + "\n", encoding="utf-8")
 
     def _continue(self, asked: Mapping[str, Any]) -> None:
-        results = self.folder / RESULTS_FILE
+        results = self._results
         if (self.folder / RUN_FILE).exists():
             _check_same(_read_asked(self.folder / RUN_FILE), asked, self.folder)
             self.rows = _read_and_mend(results)
         elif results.stat().st_size:
             raise StoreError(
-                f"{self.folder} holds {RESULTS_FILE} but no {RUN_FILE}, so what its rows were "
+                f"{self.folder} holds {results.name} but no {RUN_FILE}, so what its rows were "
                 "asked is not known; give another --out"
             )
         else:
@@ -127,7 +140,32 @@ def read_rows(folder: Path) -> list[Row]:
         FileNotFoundError: If there is no results file in it.
         StoreError: If a line other than the last is damaged; the message names it.
     """
-    path = folder / RESULTS_FILE
+    files = results_files(folder)
+    if not files:
+        raise FileNotFoundError(f"no {RESULTS_FILE} in {folder}")
+    return [row for path in files for row in _read_file(path)]
+
+
+def results_files(folder: Path) -> list[Path]:
+    """Return the results files of a folder: one, or one for each shard in it."""
+    return sorted(folder.glob(_RESULTS_PATTERN))
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """Return what ``run.json`` of a results folder says.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        StoreError: If it is damaged.
+    """
+    path = folder / RUN_FILE
+    try:
+        return {**json.loads(path.read_bytes())}
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"{path} cannot be read ({type(error).__name__}: {error})") from None
+
+
+def _read_file(path: Path) -> list[Row]:
     lines = path.read_bytes().split(b"\n")
     return [_read_row(path, number, line) for number, line in enumerate(lines[:-1], 1) if line]
 
@@ -153,7 +191,7 @@ def _read_asked(run_file: Path) -> dict[str, Any]:
 
 def _check_empty(folder: Path) -> None:
     names = sorted(path.name for path in folder.iterdir())
-    if RUN_FILE in names or RESULTS_FILE in names:
+    if RUN_FILE in names or results_files(folder):
         raise StoreError(_HOLDS_RESULTS.format(folder))
     if names:
         raise StoreError(f"{folder} is not empty, it holds {names[0]!r}; give another --out")
@@ -173,7 +211,7 @@ def _read_and_mend(path: Path) -> list[Row]:
     complete = content[: content.rfind(b"\n") + 1]
     if len(complete) < len(content):
         os.truncate(path, len(complete))
-    return read_rows(path.parent)
+    return _read_file(path)
 
 
 def _check_same(before: Mapping[str, Any], asked: Mapping[str, Any], folder: Path) -> None:
