@@ -9,6 +9,7 @@ from typing import Any
 
 from matrix.case import Case
 from matrix.expectations import (
+    RANKS_DIFFER,
     ExpectedDifference,
     Fact,
     expected_differences,
@@ -72,6 +73,7 @@ def make_job(
         arguments.update(axis.construct.get(value, {}))
         input_arguments.update(axis.inputs.get(value, {}))
     digest = hashlib.sha256(f"{seed}:{case.id}".encode()).digest()
+    facts = expected_facts(case.cell)
     return Job(
         case=case.id,
         seed=seed,
@@ -86,7 +88,7 @@ def make_job(
             if axis.configure is not None
         ),
         program=replace(build_program(case.assignment), find_unused=subject.unused_parameters),
-        facts=expected_facts(case.cell),
+        facts=facts if subject.ranks_differ else facts - RANKS_DIFFER,
         expected=expected_differences(case.cell),
         arm=arm,
         arm_arguments=dict(arm_arguments or {}),

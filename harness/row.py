@@ -50,6 +50,8 @@ class Row:
     the arms are bitwise equal."""
     seconds: float = 0.0
     """Wall time."""
+    command: str = ""
+    """The command that runs this case again, where that is not ``ckpt-lab replay``."""
 
     @property
     def passed(self) -> bool:
@@ -59,6 +61,8 @@ class Row:
     @property
     def replay_command(self) -> str:
         """The command that runs this case again."""
+        if self.command:
+            return self.command
         arm = shlex.quote(self.arm)
         return f"ckpt-lab replay {self.case} --arm {arm} --seed {self.seed} --ranks {self.ranks}"
 
@@ -76,6 +80,7 @@ class Row:
             "findings": [finding.to_dict() for finding in self.findings],
             "noise": self.noise,
             "seconds": self.seconds,
+            **({"command": self.command} if self.command else {}),
         }
 
     @classmethod

@@ -39,6 +39,10 @@ class Fact(str, Enum):
     """At the end of the program some buffer differs between ranks."""
 
 
+RANKS_DIFFER: frozenset[Fact] = frozenset(fact for fact in Fact if "differ" in fact.value)
+"""The facts that say that ranks differ: they hold where ranks draw different weights and data."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """Where a fact holds."""

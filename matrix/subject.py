@@ -52,6 +52,9 @@ class Subject:
     everything that the module returns."""
     unused_parameters: bool = False
     """Whether a step leaves parameters without a gradient, so that DDP has to look for them."""
+    ranks_differ: bool = True
+    """Whether ranks are known to draw different weights and data; without it, no fact that says
+    that they differ is checked."""
     options: tuple[str, ...] = ()
     """Names of the optional axes it has; see `matrix.axes.Axis.option`."""
     narrowings: tuple[Narrowing, ...] = ()
