@@ -15,8 +15,9 @@ from typing import Annotated, Protocol
 import typer
 
 from harness.arms import ARMS
-from harness.output import keep_streams
+from harness.output import LastingStream, keep_streams
 from harness.ranks import BACKENDS
+from harness.ranks.launch import take_launch
 from harness.termination import interrupt_when_terminated
 from matrix.axes import AXES
 from matrix.subjects import SUBJECTS
@@ -67,7 +68,10 @@ _ArmName = Annotated[
     str,
     typer.Option("--arm", help=f"The arm that is judged: {_names(ARMS)}, or 'file.py:install'."),
 ]
-_Ranks = Annotated[int, typer.Option("--ranks", min=1, help="Number of local ranks.")]
+_Ranks = Annotated[
+    int | None,
+    typer.Option("--ranks", min=1, help="Number of local ranks: 2, or those of torchrun."),
+]
 _Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the run.")]
 _Seeds = Annotated[
     int, typer.Option("--seeds", min=1, help="Number of seeds, from --seed on; each its own array.")
@@ -99,7 +103,21 @@ def run(
     subject: _Subjects = None,
     axis: _AxisValues = None,
     arm: _ArmName = "checkpointed",
-    ranks: _Ranks = 2,
+    ranks: _Ranks = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option(
+            "--group-size", min=1, help="Run each case on this many ranks, groups side by side."
+        ),
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option("--shard", metavar="I/N", help="Run part I of N that take equally long."),
+    ] = None,
+    times: Annotated[
+        Path | None,
+        typer.Option("--times", metavar="FOLDER", help="Cut shards by the times recorded there."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -137,8 +155,10 @@ def run(
     from harness.baseline import BaselineError
     from harness.commands import run_suite
     from harness.ranks import RankStartError
+    from harness.ranks.launch import resolve_size
     from harness.request import RunRequest
     from harness.runner import ArmError
+    from harness.shards import Shard
     from harness.store import StoreError
 
     if resume and out is None:
@@ -149,7 +169,10 @@ def run(
             subjects=tuple(subject or ()),
             axes=tuple(axis or ()),
             arm=arm,
-            ranks=ranks,
+            ranks=resolve_size(ranks),
+            group_size=group_size,
+            shard=None if shard is None else Shard.parse(shard),
+            times=times,
             out=out,
             seed=seed,
             seeds=seeds,
@@ -240,7 +263,7 @@ def list_cases(
 def replay(
     case_id: Annotated[str, typer.Argument(metavar="CASE-ID", help="As printed by 'list'.")],
     arm: _ArmName = "checkpointed",
-    ranks: _Ranks = 2,
+    ranks: _Ranks = None,
     seed: _Seed = 0,
     backend: _Backend = "auto",
     case_timeout: _CaseTimeout = 60.0,
@@ -248,15 +271,17 @@ def replay(
     """Run one case again and print everything that was found."""
     from harness.commands import replay_case
     from harness.ranks import RankStartError
+    from harness.ranks.launch import local_size, resolve_size
     from harness.request import check_device, resolve_arm, resolve_case
     from harness.runner import ArmError
 
     with _bad_values_are_usage_errors():
         case, chosen = resolve_case(case_id), resolve_arm(arm)
-        check_device(str(case.assignment["device"]), backend, ranks)
+        size = resolve_size(ranks)
+        check_device(str(case.assignment["device"]), backend, local_size(size))
     try:
         status = replay_case(
-            case, chosen, ranks=ranks, seed=seed, case_timeout=case_timeout, backend=backend
+            case, chosen, ranks=size, seed=seed, case_timeout=case_timeout, backend=backend
         )
     except ArmError as error:
         raise typer.BadParameter(str(error)) from None
@@ -311,18 +336,30 @@ def _version() -> str:
 
 
 def main() -> None:
-    """Run the command line.
+    """Run the command line; under torchrun, on rank 0, while the other ranks run its cases.
 
     A reader of the output that leaves early changes nothing. Where output is lost otherwise, a
     status that would be 0 is 2.
     """
     output = keep_streams()
+    launch = take_launch()
+    if launch is None:
+        raise SystemExit(_main(output))
+    from harness.ranks.torchrun import run_as_rank
+
+    run_as_rank(launch, lambda: _main(output))
+
+
+def _main(output: LastingStream | None) -> int:
     interrupt_when_terminated()
     try:
         app(prog_name="ckpt-lab")
     except SystemExit as end:
-        sys.stdout.flush()
-        if output is None or output.error is None:
-            raise
-        typer.echo(f"standard output was lost: {output.error}", err=True)
-        raise SystemExit(end.code or 2) from None
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    else:
+        status = 0
+    sys.stdout.flush()
+    if output is None or output.error is None:
+        return status
+    typer.echo(f"standard output was lost: {output.error}", err=True)
+    return status or 2

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from harness.arms import ARMS, Arm
 from harness.baseline import Baseline, read_baseline
+from harness.determinism import SETTINGS
 from harness.history import RESULTS_ROOT, estimated_seconds, latest_folder, remember
-from harness.ranks import RankPool
-from harness.report.junit import write_junit
-from harness.report.page import write_page
-from harness.report.summary import write_summary
+from harness.ranks import Ranks
+from harness.ranks.launch import RanksLostError, current_leader, open_groups, resolve_size
+from harness.report.facts import coverage_texts, run_facts, write_reports
 from harness.report.terminal import (
     make_console,
     show_findings,
@@ -26,11 +26,14 @@ from harness.report.terminal import (
 from harness.request import RunRequest, resolve_arm
 from harness.row import Row, exit_status
 from harness.runner import RunOptions, check_arm, run_case
-from harness.store import Store
+from harness.shards import SeededCase, cut
+from harness.side_by_side import run_side_by_side
+from harness.store import RUN_FILE, Store
 from matrix.case import Case
 from matrix.suites import Selection
 
 _INTERRUPTED = 130
+_LOST = 3
 
 
 def run_suite(
@@ -54,25 +57,22 @@ def run_suite(
     """
     console = console or make_console()
     baseline = read_baseline(request.baseline) if request.baseline else Baseline()
-    folder = request.out or _fresh_folder(request.suite)
+    folder, resume = _folder_to_use(request)
     arm = resolve_arm(request.arm)
     if arm not in ARMS:
-        with RankPool(1) as pool:
-            check_arm(arm, pool, request.case_timeout)
-    with Store(folder, request.identity, resume=request.resume) as store:
+        with open_groups(resolve_size(1), resolve_size(1), "gloo") as groups:
+            check_arm(arm, groups[0], request.case_timeout)
+    asked, notes = _asked_cases(request, selections)
+    tag = request.shard.tag if request.shard else ""
+    with Store(folder, request.identity, resume=resume, tag=tag, notes=notes) as store:
         _remember(folder, console)
         rows = [baseline.mark(row) for row in store.rows]
         done = {(row.case, row.seed) for row in rows}
-        pending = [
-            (case, seed)
-            for seed, selection in selections.items()
-            for case in selection.cases
-            if (case.id, seed) not in done
-        ]
-        interrupted = False
+        pending = [(case, seed) for case, seed in asked if (case.id, seed) not in done]
+        interrupted, lost = False, ""
         try:
             console.print(
-                f"{len(pending)} cases on {request.ranks} ranks, arm {request.arm}"
+                f"{len(pending)} cases on {_ranks_text(request)}, arm {request.arm}"
                 + (f" ({len(done)} done before)" if done else ""),
             )
             for row in _rows(pending, arm, request, baseline, console):
@@ -80,20 +80,22 @@ def run_suite(
                 rows.append(row)
         except KeyboardInterrupt:
             interrupted = True
+        except RanksLostError as error:
+            lost = str(error)
     vanished = baseline.vanished(rows)
-    ran = {(row.case, row.seed) for row in rows}
-    coverage = {seed: _coverage_text(seed, s, ran) for seed, s in selections.items()}
+    coverage = coverage_texts(request, selections, rows)
     show_result(rows, console)
     show_vanished(vanished, console)
     for text in dict.fromkeys(coverage.values()):
         console.print(text)
-    facts = _facts(request, coverage)
-    write_junit(folder, rows)
-    write_summary(folder, rows, facts, vanished)
-    report = write_page(folder, rows, facts, vanished)
-    if interrupted:
+    report = write_reports(folder, rows, run_facts(request, coverage), vanished)
+    if lost:
+        console.print(f"ranks were lost: {lost}; continue with --resume --out {folder}")
+    elif interrupted:
         console.print(f"interrupted; continue with --resume --out {folder}")
     console.print(f"report: {report}")
+    if lost:
+        return _LOST
     return _INTERRUPTED if interrupted else exit_status(rows)
 
 
@@ -145,16 +147,16 @@ def replay_case(
     """
     console = console or make_console()
     device = str(case.assignment["device"])
-    with RankPool(ranks, backend=_pool_backend(device, backend)) as pool:
-        check_arm(arm, pool, case_timeout)
+    with open_groups(ranks, ranks, _pool_backend(device, backend)) as (group,):
+        check_arm(arm, group, case_timeout)
         options = RunOptions(arm=arm, seed=seed, case_timeout=case_timeout)
-        row = run_case(case, pool, options)
+        row = run_case(case, group, options)
     show_findings(row, console, everything=True)
     return exit_status([row])
 
 
 def _rows(
-    pending: list[tuple[Case, int]],
+    pending: list[SeededCase],
     arm: Arm,
     request: RunRequest,
     baseline: Baseline,
@@ -162,11 +164,15 @@ def _rows(
 ) -> Iterator[Row]:
     if not pending:
         return
-    with RankPool(request.ranks, backend=_pool_backend(request.device, request.backend)) as pool:
-        judged = (
-            run_case(case, pool, RunOptions(arm=arm, seed=seed, case_timeout=request.case_timeout))
-            for case, seed in pending
-        )
+
+    def judge(item: SeededCase, group: Ranks) -> Row:
+        case, seed = item
+        options = RunOptions(arm=arm, seed=seed, case_timeout=request.case_timeout)
+        return run_case(case, group, options)
+
+    backend = _pool_backend(request.device, request.backend)
+    with open_groups(request.ranks, request.case_ranks, backend) as groups:
+        judged = run_side_by_side(pending, groups, judge)
         for row in show_progress(map(baseline.mark, judged), len(pending), console):
             yield row
             if request.stop_early and not row.passed:
@@ -188,6 +194,38 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
+def _asked_cases(
+    request: RunRequest, selections: Mapping[int, Selection]
+) -> tuple[list[SeededCase], dict[str, Any]]:
+    """Return the cases of this run, and what ``run.json`` says about them."""
+    notes: dict[str, Any] = {"determinism": dict(SETTINGS[request.device])}
+    shard = request.shard
+    whole = cut(selections, shard.count if shard else 1, request.times)
+    if shard is None:
+        return list(whole.cases), notes
+    return whole.of(shard), {**notes, "cut": whole.digest}
+
+
+def _ranks_text(request: RunRequest) -> str:
+    if request.case_ranks == request.ranks:
+        return f"{request.ranks} ranks"
+    groups = request.ranks // request.case_ranks
+    return f"{request.ranks} ranks in {groups} groups of {request.case_ranks}"
+
+
+def _folder_to_use(request: RunRequest) -> tuple[Path, bool]:
+    """Return the results folder, and whether a run in it is continued."""
+    folder = request.out or _fresh_folder(request.suite)
+    leader = current_leader()
+    if leader is None:
+        return folder, request.resume
+    known = leader.note("folder")
+    if known is not None:  # torchrun has started the ranks again
+        folder = Path(known)
+    leader.note("folder", str(folder))
+    return folder, request.resume or (known is not None and (folder / RUN_FILE).exists())
+
+
 def _fresh_folder(suite: str) -> Path:
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{suite}"
     folder, number = RESULTS_ROOT / stem, 1
@@ -195,25 +233,3 @@ def _fresh_folder(suite: str) -> Path:
         number += 1
         folder = RESULTS_ROOT / f"{stem}-{number}"
     return folder
-
-
-def _coverage_text(seed: int, selection: Selection, ran: set[tuple[str, int]]) -> str:
-    """Return what the cases that ran cover, or that it is less than was asked for."""
-    done = sum((case.id, seed) in ran for case in selection.cases)
-    if done == len(selection.cases):
-        return selection.coverage_text
-    return (
-        f"only {done} of {len(selection.cases)} cases ran (seed {seed}), "
-        "so what the suite covers was not reached"
-    )
-
-
-def _facts(request: RunRequest, coverage: Mapping[int, str]) -> dict[str, Any]:
-    return {
-        "suite": "last failed" if request.last_failed else request.suite,
-        "arm": request.arm,
-        "ranks": request.ranks,
-        "device": request.device,
-        "seeds": ", ".join(map(str, coverage)),
-        "coverage": "\n".join(dict.fromkeys(coverage.values())),
-    }

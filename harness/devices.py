@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 
@@ -10,7 +12,7 @@ def device_of(kind: str, rank: int) -> torch.device:
 
     Args:
         kind: ``cpu`` or ``cuda``.
-        rank: The rank.
+        rank: The rank; on a machine with several groups or nodes, LOCAL_RANK comes first.
 
     Raises:
         RuntimeError: If there is no such device.
@@ -19,7 +21,8 @@ def device_of(kind: str, rank: int) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise RuntimeError("this case needs a CUDA device, and torch finds none")
-    return torch.device(kind, rank % torch.cuda.device_count())
+    local_rank = int(os.environ.get("LOCAL_RANK", rank))
+    return torch.device(kind, local_rank % torch.cuda.device_count())
 
 
 def check_device(kind: str, backend: str, ranks: int) -> None:
@@ -28,7 +31,7 @@ def check_device(kind: str, backend: str, ranks: int) -> None:
     Args:
         kind: ``cpu`` or ``cuda``.
         backend: One of :data:`harness.ranks.BACKENDS`.
-        ranks: Number of ranks.
+        ranks: Number of ranks on this machine.
 
     Raises:
         ValueError: If there is none; the message says what there is.
@@ -51,7 +54,7 @@ def group_backend(backend: str, ranks: int) -> str:
 
     Args:
         backend: One of :data:`harness.ranks.BACKENDS`.
-        ranks: Number of ranks.
+        ranks: Number of ranks of the group on this machine.
     """
     if backend == "auto":
         backend = "nccl" if 0 < ranks <= torch.cuda.device_count() else "gloo"

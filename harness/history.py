@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 
 from harness.row import Row
 from harness.store import read_rows
@@ -17,6 +18,7 @@ RESULTS_ROOT = Path("ckpt-lab-results")
 """Where results folders are made when none is given, and where the latest one is remembered."""
 
 _LATEST = "latest"
+_STEP_SECONDS = {"block": 0.007, "model": 0.0174}
 
 
 def remember(folder: Path) -> None:
@@ -52,7 +54,21 @@ def failed_cases(folder: Path) -> dict[int, list[Case]]:
 
 
 def estimated_seconds(cases: Sequence[Case], folder: Path) -> float | None:
-    """Estimate how long cases take on ranks that have started.
+    """Estimate how long cases take together on ranks that have started.
+
+    Args:
+        cases: The cases.
+        folder: The results folder with recorded times.
+
+    Returns:
+        Seconds; None where nothing is recorded.
+    """
+    times = recorded_seconds(cases, folder)
+    return None if times is None else sum(times)
+
+
+def recorded_seconds(cases: Sequence[Case], folder: Path) -> list[float] | None:
+    """Return how long each case took, or an estimate where it was not recorded.
 
     Time goes by the forwards, backwards and optimizer steps of a case; what one of them takes on
     a subject is the mean over that subject's recorded cases, or over all of them.
@@ -66,14 +82,30 @@ def estimated_seconds(cases: Sequence[Case], folder: Path) -> float | None:
     """
     seconds: dict[str, float] = defaultdict(float)
     steps: dict[str, int] = defaultdict(int)
+    recorded: dict[str, list[float]] = defaultdict(list)
     for row in _rows(folder):
+        recorded[row.case].append(row.seconds)
         seconds[row.subject] += row.seconds
         steps[row.subject] += _steps({**{a.name: a.default for a in AXES}, **row.axes})
     if not steps:
         return None
     anywhere = sum(seconds.values()) / sum(steps.values())
     pace = {subject: seconds[subject] / steps[subject] for subject in steps}
-    return sum(pace.get(case.subject.name, anywhere) * _steps(case.assignment) for case in cases)
+    return [
+        mean(recorded[case.id])
+        if case.id in recorded
+        else pace.get(case.subject.name, anywhere) * _steps(case.assignment)
+        for case in cases
+    ]
+
+
+def guessed_seconds(cases: Sequence[Case]) -> list[float]:
+    """Return how long each case may take, where no times are recorded.
+
+    What a forward, a backward or an optimizer step takes is the mean over the blocks or the models
+    of one run of the suite ``smoke``; the ratio of the two is what matters.
+    """
+    return [_STEP_SECONDS[case.subject.kind] * _steps(case.assignment) for case in cases]
 
 
 def _steps(values: dict[str, Value]) -> int:

@@ -10,6 +10,8 @@ from harness.arms import Arm, arm_named
 from harness.history import failed_cases, latest_folder
 from harness.importing import check_source
 from harness.ranks import BACKENDS
+from harness.ranks.launch import check_group_size, local_size
+from harness.shards import Shard
 from matrix.axes import axis_named
 from matrix.case import Case, parse_case
 from matrix.constraints import constraints_on, exclusion
@@ -60,6 +62,12 @@ class RunRequest(SuiteRequest):
 
     arm: str = "checkpointed"
     ranks: int = 2
+    group_size: int | None = None
+    """Ranks of a case, where several groups of ranks run cases side by side; None for all ranks."""
+    shard: Shard | None = None
+    """The part of the cases that is run; None for all."""
+    times: Path | None = None
+    """Results folder with the times by which shards are cut."""
     out: Path | None = None
     """Results folder; None for a fresh one."""
     case_timeout: float = 60.0
@@ -75,7 +83,12 @@ class RunRequest(SuiteRequest):
         """Refuse an arm, a device or a backend that is not there."""
         super().__post_init__()
         resolve_arm(self.arm)
-        check_device(self.device, self.backend, self.ranks)
+        check_device(self.device, self.backend, local_size(self.case_ranks))
+        check_group_size(self.ranks, self.case_ranks)
+        if self.last_failed and self.shard is not None:
+            raise ValueError("--last-failed runs few cases; leave --shard out")
+        if self.times is not None and self.shard is None:
+            raise ValueError("--times is what shards are cut by; give --shard i/n too")
 
     def select(self) -> dict[int, Selection]:
         """Choose the cases, by seed; none where nothing failed and that is what is asked for."""
@@ -86,14 +99,20 @@ class RunRequest(SuiteRequest):
             raise ValueError("--last-failed: there is no earlier run in this folder")
         failed = failed_cases(folder)
         for device in {str(c.assignment["device"]) for cases in failed.values() for c in cases}:
-            check_device(device, self.backend, self.ranks)
+            check_device(device, self.backend, local_size(self.case_ranks))
         return {seed: Selection(tuple(cases), ()) for seed, cases in failed.items()}
+
+    @property
+    def case_ranks(self) -> int:
+        """Number of ranks that run a case together."""
+        return self.ranks if self.group_size is None else self.group_size
 
     @property
     def identity(self) -> dict[str, Any]:
         """What a resumed run must have in common with the run it continues."""
-        names = ("suite", "subjects", "axes", "arm", "ranks", "seed", "seeds", "device", "backend")
+        names = ("suite", "subjects", "axes", "arm", "seed", "seeds", "device", "backend")
         texts = {name: getattr(self, name) for name in (*names, "last_failed")}
+        texts |= {"ranks": self.case_ranks, "shard": self.shard.text if self.shard else None}
         return {n: list(v) if isinstance(v, tuple) else v for n, v in texts.items()}
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from harness.arms import Arm
 from harness.job import make_job
-from harness.ranks import RankPool
+from harness.ranks import Ranks
 from harness.row import Row
 from harness.verdict import combine
 from matrix.case import Case
@@ -23,7 +23,7 @@ class ArmError(ValueError):
     """An arm cannot be loaded."""
 
 
-def check_arm(arm: Arm, pool: RankPool, timeout: float) -> None:
+def check_arm(arm: Arm, pool: Ranks, timeout: float) -> None:
     """Load an arm once, before cases are run with it.
 
     Args:
@@ -54,7 +54,7 @@ class RunOptions:
     """Seconds until a case counts as hung."""
 
 
-def run_case(case: Case, pool: RankPool, options: RunOptions) -> Row:
+def run_case(case: Case, pool: Ranks, options: RunOptions) -> Row:
     """Run one case on all ranks of a pool.
 
     Args:
@@ -87,7 +87,7 @@ def run_case(case: Case, pool: RankPool, options: RunOptions) -> Row:
 
 
 def run_cases(
-    cases: Iterable[Case], pool: RankPool, options: RunOptions, *, stop_early: bool = False
+    cases: Iterable[Case], pool: Ranks, options: RunOptions, *, stop_early: bool = False
 ) -> Iterator[Row]:
     """Run cases one after the other.
 

@@ -27,7 +27,7 @@ class RankVerdict:
     noise: float | None = None
     """Largest difference of the ordinary arm from itself; None where it was not measured."""
     raised_at: float | None = None
-    """When an arm raised, in seconds of the machine's monotonic clock."""
+    """When an arm raised, in seconds of the monotonic clock of the rank's machine."""
     in_collective: bool = False
     """Whether what was raised is only that a collective with the other ranks failed."""
 
@@ -97,6 +97,7 @@ class _Failure(NamedTuple):
     severity: int
     """0 died, 1 raised, 2 hangs by itself, 3 failed or waits in a collective."""
     at: float
+    """Seconds after the rank took the case, or of the clock that all ranks share."""
     outcome: Outcome
     finding: Finding
 
@@ -107,21 +108,23 @@ def _failure(result: RankResult) -> _Failure | None:
         if verdict.raised_at is None:
             return None
         severity = 3 if verdict.in_collective else 1
-        return _Failure(severity, verdict.raised_at, "error", verdict.findings[0])
+        at = verdict.raised_at - result.started
+        return _Failure(severity, at, "error", verdict.findings[0])
+    at = result.at - result.started
     if result.status == "died":
         finding = _process_finding(
             result,
             cause=f"rank {result.rank} {result.error} while it ran this case",
             remedy="replay the case; the rank's last output is under 'got'",
         )
-        return _Failure(0, result.at, "crashed", finding)
+        return _Failure(0, at, "crashed", finding)
     if result.status == "raised":
         finding = _process_finding(
             result,
             cause="the lab itself raised on this rank",
             remedy="report the traceback under 'got'",
         )
-        return _Failure(1, result.at, "error", finding)
+        return _Failure(1, at, "error", finding)
     waits = bool(_WAITING.search(_innermost_frame(result.detail)))
     finding = _process_finding(
         result,
@@ -129,7 +132,7 @@ def _failure(result: RankResult) -> _Failure | None:
         + ("waited in a collective" if waits else "did not come to an end"),
         remedy="look at the stacks under 'got'; raise --case-timeout if the case is only slow",
     )
-    return _Failure(3 if waits else 2, result.at, "hung", finding)
+    return _Failure(3 if waits else 2, at, "hung", finding)
 
 
 def _process_finding(result: RankResult, *, cause: str, remedy: str) -> Finding:

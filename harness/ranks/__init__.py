@@ -1,7 +1,8 @@
-"""Local ranks: processes that start once, form a process group and run many tasks."""
+"""Ranks: processes that start once, form a process group and run many tasks."""
 
 from __future__ import annotations
 
+from harness.ranks.launch import Ranks
 from harness.ranks.pool import BACKENDS, RankPool, RankResult, RankStartError
 
-__all__ = ["BACKENDS", "RankPool", "RankResult", "RankStartError"]
+__all__ = ["BACKENDS", "RankPool", "RankResult", "RankStartError", "Ranks"]

@@ -24,15 +24,18 @@ class RankContext:
         size: Number of ranks.
         folder: A folder that all ranks share, for their rendezvous files.
         backend: Backend of the group: ``auto``, ``gloo`` or ``nccl``.
+        local_size: Number of ranks on this machine; all of them by default.
     """
 
-    def __init__(self, rank: int, size: int, folder: Path, backend: str) -> None:
+    def __init__(
+        self, rank: int, size: int, folder: Path, backend: str, *, local_size: int | None = None
+    ) -> None:
         """Keep the arguments; the group is joined by :meth:`join`."""
         self.rank = rank
         self.size = size
         self.group_lost = False
         self._folder = folder
-        self._backend = group_backend(backend, size)
+        self._backend = group_backend(backend, size if local_size is None else local_size)
 
     def join(self, generation: int) -> None:
         """Form a new process group with the other ranks, leaving the current one if any.

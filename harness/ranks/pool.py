@@ -53,7 +53,9 @@ class RankResult:
     detail: str = ""
     """Traceback of what was raised, stacks of a stalled rank, last log lines of a dead one."""
     at: float = 0.0
-    """When it failed, in seconds of the machine's monotonic clock; comparable between ranks."""
+    """When it failed, in seconds of the monotonic clock of its machine."""
+    started: float = 0.0
+    """When it took the task, by the same clock; 0 where all ranks are on one machine."""
 
 
 @dataclass
