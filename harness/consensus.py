@@ -89,6 +89,17 @@ def check_agreement(
     return findings, bool(table[:, 0].any())
 
 
+def any_rank(flag: bool) -> bool:
+    """Tell whether a flag is set on any rank; a collective.
+
+    Args:
+        flag: This rank's.
+    """
+    votes = torch.tensor([int(flag)])
+    dist.all_reduce(votes)
+    return bool(votes.any())
+
+
 def check_mean_gradient(
     program: Program, judged: Trace, alone: Trace, rank: int, noise: float
 ) -> list[Finding]:

@@ -119,7 +119,24 @@ def _tensor_operator() -> Any:
 
 def _difference(level: DiffLevel) -> Difference:
     point, group, name = [*map(str, level.path(output_format="list")), "", ""][:3]
-    expected, got = level.t1, level.t2
+    return describe_difference(level.t1, level.t2, point=point, group=group, name=name)
+
+
+def describe_difference(
+    expected: Any, got: Any, *, point: str = "", group: str = "", name: str = ""
+) -> Difference:
+    """Describe how two values that are known to differ do so.
+
+    Args:
+        expected: A tensor, number, text or None.
+        got: What was seen in its place.
+        point: Where in the program.
+        group: Which kind of observation.
+        name: Which one.
+
+    Returns:
+        The difference; with an index and a size for two tensors of one shape and dtype.
+    """
     if isinstance(expected, Tensor) and isinstance(got, Tensor):
         if expected.shape == got.shape and expected.dtype == got.dtype:
             return _tensor_difference(point, group, name, expected, got)

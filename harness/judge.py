@@ -6,13 +6,16 @@ import re
 from dataclasses import replace
 
 from harness.arms import ORDINARY
-from harness.causes import explain, explain_raised
+from harness.causes import Explanation, explain, explain_raised
 from harness.closed_form import running_statistics
-from harness.consensus import check_agreement, check_mean_gradient
+from harness.consensus import any_rank, check_agreement, check_mean_gradient
 from harness.determinism import settle
 from harness.equivalence import Difference, differences, equal
-from harness.findings import BITWISE, Finding
+from harness.findings import BITWISE, CauseKind, Finding
 from harness.job import Job
+from harness.localize.located import Localization
+from harness.localize.passes import localize, localize_alone
+from harness.localize.recorder import Recorder
 from harness.oracles import calls_as_expected, state_keys_unchanged, updates_equal_calls
 from harness.program import execute
 from harness.ranks.context import RankContext
@@ -57,16 +60,20 @@ class _Judgement:
             return self._judged()
         except _ArmRaisedError as error:
             arm, raised = error.arm, error.raised
-        if self._connected:
+        in_collective = bool(_COLLECTIVE_ERROR.search(raised.error))
+        in_backward = raised.point.startswith("backward")
+        looked_into = arm != ORDINARY and in_backward and not in_collective
+        if self._connected or looked_into:
             self._context.abandon_group()
-        finding = self._raised_finding(arm, raised)
+        localization = localize_alone(self._job, self._rank) if looked_into else None
+        finding = self._raised_finding(arm, raised, localization)
         expected = self._expected("exception") if arm == ORDINARY else None
         if expected is not None:
             return RankVerdict(expected=[replace(finding, cause=expected.reason)])
         return RankVerdict(
             findings=[finding],
             raised_at=raised.at,
-            in_collective=bool(_COLLECTIVE_ERROR.search(raised.error)),
+            in_collective=in_collective,
         )
 
     def _judged(self) -> RankVerdict:
@@ -75,6 +82,7 @@ class _Judgement:
         judged = self._run(job.arm, watch_norms=True)
         differs = not equal(ordinary.points, judged.points)
         findings: list[Finding] = []
+        unexpected: list[Finding] = []
         expected: list[Finding] = []
         if self._connected:
             findings, differs_anywhere = check_agreement(
@@ -88,8 +96,12 @@ class _Judgement:
             again = self._run(ORDINARY)
             gaps = _largest_gaps(differences(ordinary.points, again.points))
             noise = max(gaps.values(), default=0.0)
-        if differs:
-            unexpected, expected = self._arm_findings(ordinary, judged, gaps)
+            beyond = _beyond(gaps, differences(ordinary.points, judged.points))
+            localization = self._localized([d for d in beyond if not self._is_expected(d)], noise)
+            for difference in beyond:
+                explanation = explain(difference, ordinary, judged, localization)
+                finding = self._arm_finding(difference, gaps, explanation)
+                (expected if self._is_expected(difference) else unexpected).append(finding)
             findings = unexpected + findings
         findings += calls_as_expected(job.program, ordinary, judged, rank)
         findings += state_keys_unchanged(judged, rank)
@@ -102,8 +114,32 @@ class _Judgement:
             findings += [_missing(item, rank) for item in job.expected if item.must]
         return RankVerdict(findings=_once(findings), expected=_once(expected), noise=noise)
 
-    def _run(self, arm: str, *, watch_norms: bool = False, follow: Trace | None = None) -> Trace:
-        trace = execute(self._job, arm, self._rank, watch_norms=watch_norms, follow=follow)
+    def _localized(self, unexpected: list[Difference], noise: float) -> Localization | None:
+        """Look into unexpected differences; on every rank, if there are some on any."""
+        wanted = bool(unexpected)
+        if self._connected:
+            wanted = any_rank(wanted)
+        if not wanted:
+            return None
+        return localize(
+            self._run_recorded, self._job.arm, self._rank, noise=noise, connected=self._connected
+        )
+
+    def _run_recorded(self, arm: str, recorder: Recorder) -> Trace:
+        return self._run(arm, recorder=recorder)
+
+    def _run(
+        self,
+        arm: str,
+        *,
+        watch_norms: bool = False,
+        follow: Trace | None = None,
+        recorder: Recorder | None = None,
+    ) -> Trace:
+        watch = None if recorder is None else recorder.watch
+        trace = execute(
+            self._job, arm, self._rank, watch_norms=watch_norms, follow=follow, watch=watch
+        )
         if trace.raised is not None:
             raised = trace.raised
             del trace
@@ -113,47 +149,61 @@ class _Judgement:
     def _expected(self, group: str) -> ExpectedDifference | None:
         return next((item for item in self._job.expected if group in item.groups), None)
 
-    def _raised_finding(self, arm: str, raised: Raised) -> Finding:
-        cause, remedy = explain_raised(raised, ordinary=arm == ORDINARY)
-        return Finding(
+    def _is_expected(self, difference: Difference) -> bool:
+        return self._expected(difference.group) is not None
+
+    def _raised_finding(
+        self, arm: str, raised: Raised, localization: Localization | None
+    ) -> Finding:
+        why = explain_raised(raised, ordinary=arm == ORDINARY, localization=localization)
+        detail = f"{raised.error}\n{raised.traceback}"
+        finding = Finding(
             rank=self._rank,
             point=raised.point,
             path="exception",
             expected="no exception",
-            got=f"{raised.error}\n{raised.traceback}",
+            got=detail,
             tolerance_source="none",
-            cause=cause,
-            remedy=remedy,
+            cause=why.cause,
+            remedy=why.remedy,
+            kind=why.kind,
+            module=why.module,
+            phase=why.phase,
+            source_rank=why.source_rank,
+        )
+        if why.located is None:
+            return finding
+        return replace(
+            finding,
+            path=f"replay/{why.located.path}",
+            expected=why.located.expected,
+            got=f"{why.located.got}\n{detail}",
+            max_abs=why.located.max_abs,
         )
 
-    def _arm_findings(
-        self, ordinary: Trace, judged: Trace, gaps: _Gaps
-    ) -> tuple[list[Finding], list[Finding]]:
-        """Return what differs without and with a reason to expect it."""
-        findings: tuple[list[Finding], list[Finding]] = ([], [])
-        for difference in differences(ordinary.points, judged.points):
-            tolerance = gaps.get((difference.group, difference.name), 0.0)
-            if difference.max_abs is not None and difference.max_abs <= tolerance:
-                continue
-            expected = self._expected(difference.group)
-            cause, remedy = explain(difference, ordinary, judged)
-            findings[expected is not None].append(
-                Finding(
-                    rank=self._rank,
-                    point=difference.point,
-                    path=difference.path,
-                    expected=difference.expected,
-                    got=difference.got,
-                    max_abs=difference.max_abs,
-                    tolerance=tolerance,
-                    tolerance_source="measured: the ordinary arm run twice differs from itself"
-                    if tolerance
-                    else BITWISE,
-                    cause=cause if expected is None else f"expected: {expected.reason}",
-                    remedy=remedy if expected is None else "none needed",
-                )
-            )
-        return findings
+    def _arm_finding(
+        self, difference: Difference, gaps: _Gaps, explanation: Explanation
+    ) -> Finding:
+        expected = self._expected(difference.group)
+        tolerance = gaps.get((difference.group, difference.name), 0.0)
+        return Finding(
+            rank=self._rank,
+            point=difference.point,
+            path=difference.path,
+            expected=difference.expected,
+            got=difference.got,
+            max_abs=difference.max_abs,
+            tolerance=tolerance,
+            tolerance_source="measured: the ordinary arm run twice differs from itself"
+            if tolerance
+            else BITWISE,
+            cause=explanation.cause if expected is None else f"expected: {expected.reason}",
+            remedy=explanation.remedy if expected is None else "none needed",
+            kind=explanation.kind,
+            module=explanation.module,
+            phase=explanation.phase,
+            source_rank=explanation.source_rank,
+        )
 
 
 def _missing(item: ExpectedDifference, rank: int) -> Finding:
@@ -167,7 +217,18 @@ def _missing(item: ExpectedDifference, rank: int) -> Finding:
         cause=f"the arms are equal where they cannot be: {item.reason}",
         remedy="check that the option reaches the checkpoint, or that the difference is gone for "
         "good",
+        kind=CauseKind.NEVER_REPLAYED,
     )
+
+
+def _beyond(gaps: _Gaps, found: list[Difference]) -> list[Difference]:
+    """Return the differences that are larger than those of the ordinary arm from itself."""
+    return [
+        difference
+        for difference in found
+        if difference.max_abs is None
+        or difference.max_abs > gaps.get((difference.group, difference.name), 0.0)
+    ]
 
 
 def _largest_gaps(found: list[Difference]) -> _Gaps:

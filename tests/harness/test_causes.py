@@ -6,6 +6,7 @@ from torch import nn
 
 from harness.causes import explain, explain_raised
 from harness.equivalence import Difference
+from harness.findings import CauseKind
 from harness.trace import Raised, Trace
 
 
@@ -21,17 +22,18 @@ def difference(group: str, name: str) -> Difference:
 
 @pytest.mark.parametrize("buffer", ["running_mean", "running_var", "num_batches_tracked"])
 def test_a_repeated_update_is_named_with_its_norm_and_counts(buffer: str) -> None:
-    cause, remedy = explain(difference("buffers", f"1.{buffer}"), trace(1), trace(2))
+    why = explain(difference("buffers", f"1.{buffer}"), trace(1), trace(2))
 
-    assert cause == (
+    assert why.cause == (
         "BatchNorm1d '1' was updated twice: the replay ran its running-statistics update again "
         "(2 updates for 1 logical forward)"
     )
-    assert "GradientCheckpointingMixin" in remedy
+    assert "GradientCheckpointingMixin" in why.remedy
+    assert (why.kind, why.module, why.phase) == (CauseKind.REPEATED_UPDATE, "1", "backward")
 
 
 def test_more_than_one_repetition_is_counted() -> None:
-    cause, _ = explain(difference("buffers", "1.running_mean"), trace(1), trace(3))
+    cause = explain(difference("buffers", "1.running_mean"), trace(1), trace(3)).cause
 
     assert "was updated 3 times: the replay ran its running-statistics update again" in cause
 
@@ -51,7 +53,7 @@ def test_a_norm_that_is_the_whole_subject_is_named_by_its_type() -> None:
 
 
 def test_another_difference_of_a_norm_is_not_called_a_repeated_update() -> None:
-    cause, _ = explain(difference("buffers", "1.running_mean"), trace(1), trace(1))
+    cause = explain(difference("buffers", "1.running_mean"), trace(1), trace(1)).cause
 
     assert "updated" not in cause
 
@@ -66,8 +68,8 @@ def test_a_buffer_that_is_no_norms_gets_a_general_cause(name: str) -> None:
 
 def test_every_group_has_a_cause() -> None:
     for group in ("outputs", "losses", "random_state", "gradients", "input_gradients"):
-        cause, remedy = explain(difference(group, "x"), trace(1), trace(1))
-        assert cause and remedy
+        why = explain(difference(group, "x"), trace(1), trace(1))
+        assert why.cause and why.remedy
 
 
 def test_an_exception_of_the_ordinary_arm_blames_the_case() -> None:
@@ -80,7 +82,8 @@ def test_an_exception_of_the_ordinary_arm_blames_the_case() -> None:
 def test_a_moved_version_counter_is_explained() -> None:
     error = "RuntimeError: ... has been modified by an inplace operation: [torch.FloatTensor [8]]"
 
-    cause, remedy = explain_raised(Raised("backward[0]", error, "", 0.0), ordinary=False)
+    why = explain_raised(Raised("backward[0]", error, "", 0.0), ordinary=False)
 
-    assert "version counters" in cause
-    assert "do not write the original buffers" in remedy
+    assert why.kind is CauseKind.SAVED_TENSOR_WRITTEN
+    assert "version counters" in why.cause
+    assert "do not write the original buffers" in why.remedy
