@@ -121,9 +121,7 @@ class _Judgement:
             wanted = any_rank(wanted)
         if not wanted:
             return None
-        return localize(
-            self._run_recorded, self._job.arm, self._rank, noise=noise, connected=self._connected
-        )
+        return localize(self._run_recorded, self._job, self._rank, noise=noise)
 
     def _run_recorded(self, arm: str, recorder: Recorder) -> Trace:
         return self._run(arm, recorder=recorder)

@@ -97,7 +97,11 @@ class _Search:
             if write.kind is CauseKind.REPEATED_UPDATE
             and owner_of(write.state or "") == (owner_of(name))
         ]
-        if norm and self._difference.group == "buffers":
+        if (
+            norm
+            and self._difference.group == "buffers"
+            and by_value.kind is not (CauseKind.MISSING_UPDATE)
+        ):
             text = (
                 f"{norm[0].cause}; its forward updates it otherwise than the ordinary one as well"
             )

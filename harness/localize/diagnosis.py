@@ -10,7 +10,7 @@ from harness.findings import CauseKind, Scalar
 from harness.localize.calls import Call, Moment
 from harness.localize.divergence import Divergence
 from harness.localize.state import Change, Place, State, value_changes
-from harness.localize.values import difference, first_difference
+from harness.localize.values import difference, first_difference, same
 
 _MOST_NAMED = 3
 
@@ -42,6 +42,7 @@ def diagnose(
     whole: tuple[Call, Call],
     ignored: Collection[Place],
     nondeterministic: bool,
+    synced: Collection[Place] = (),
     wording: Wording = REPLAY,
 ) -> Diagnosis:
     """Decide why a computation and its repetition part.
@@ -52,13 +53,14 @@ def diagnose(
             evidence too.
         ignored: State that is written and not read.
         nondeterministic: Whether the ordinary arm differs from itself.
+        synced: Buffers that were copied between ranks.
         wording: What the two sides are called.
     """
     for evidence in (
         _changed_input(divergence, wording),
         _other_dtype(divergence, wording),
         _random_numbers(divergence, wording),
-        _moved_state(divergence, whole, ignored, wording),
+        _moved_state(divergence, whole, ignored, synced, wording),
         _changed_plain_input(divergence, whole, wording),
         _other_order(divergence, wording),
     ):
@@ -133,6 +135,8 @@ def change_text(change: Change, first: str = "before", second: str = "after") ->
         first: What to call the first instant.
         second: What to call the second one.
     """
+    if same(change.before, change.after):
+        return "with the same value"
     gap = difference("", change.before, change.after)
     index = f" at {list(gap.index)}" if gap.index else ""
     size = "" if gap.max_abs is None or not gap.index else f", largest difference {gap.max_abs:.6g}"
@@ -220,6 +224,7 @@ def _moved_state(
     divergence: Divergence,
     whole: tuple[Call, Call],
     ignored: Collection[Place],
+    synced: Collection[Place],
     wording: Wording,
 ) -> Diagnosis | None:
     first, second = divergence.first, divergence.second
@@ -239,11 +244,13 @@ def _moved_state(
         change.place == culprits[0].place
         for change in value_changes(first.entry.state, first.exit.state)
     )
-    who = "the forward itself writes it" if itself else "it changed between them"
     between = f"between the starts of {wording.first} and {wording.second}"
-    return Diagnosis(
-        CauseKind.STATE_MOVED, f"state that it can read differs {between}: {_listed(texts)}; {who}"
-    )
+    text = f"state that it can read differs {between}: {_listed(texts)}"
+    if itself:
+        return Diagnosis(CauseKind.STATE_MOVED, f"{text}; the forward itself writes it")
+    if culprits[0].place in synced:
+        return Diagnosis(CauseKind.BUFFER_SYNC, f"{text}; it was copied from another rank")
+    return Diagnosis(CauseKind.STATE_MOVED, f"{text}; it changed between them")
 
 
 def _readable(first: State, second: State, ignored: Collection[Place]) -> list[Change]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch.distributed as dist
 from torch import nn
 
@@ -11,12 +13,18 @@ from harness.localize.diagnosis import Describe, diagnose, told, where
 from harness.localize.divergence import first_divergence
 from harness.localize.located import Localization, Located
 from harness.localize.recorder import named_modules
-from harness.localize.state import Place, written_not_read
+from harness.localize.state import Place, value_changes, written_not_read
 from harness.localize.writes import replay_draws, replay_touches, replay_writes
 
 
 def locate(
-    ordinary: Recording | None, judged: Recording, subject: nn.Module, rank: int, noise: float
+    ordinary: Recording | None,
+    judged: Recording,
+    subject: nn.Module,
+    rank: int,
+    *,
+    noise: float,
+    broadcasts: bool,
 ) -> Localization:
     """Find where replays part from their forwards, and forwards from the ordinary arm's.
 
@@ -26,12 +34,13 @@ def locate(
         subject: The subject, as the judged arm left it.
         rank: This rank.
         noise: Largest difference of the ordinary arm from itself.
+        broadcasts: Whether buffers are copied between ranks when a forward starts.
 
     Returns:
         What was found on this rank.
     """
     modules = dict(reversed(list(named_modules(subject))))
-    search = _Search(judged, modules, rank, noise)
+    search = _Search(judged, modules, rank, noise, _synced(judged) if broadcasts else frozenset())
     forwards = (
         [] if ordinary is None else list(zip(ordinary.forwards, judged.forwards, strict=False))
     )
@@ -89,11 +98,17 @@ def share(localization: Localization) -> Localization:
 
 class _Search:
     def __init__(
-        self, judged: Recording, modules: dict[str, nn.Module], rank: int, noise: float
+        self,
+        judged: Recording,
+        modules: dict[str, nn.Module],
+        rank: int,
+        noise: float,
+        synced: frozenset[Place],
     ) -> None:
         self._judged = judged
         self._rank = rank
         self._noise = noise
+        self._synced = synced
         self._modules = modules
         self.ignored: frozenset[Place] = written_not_read(modules.items())
         self.describe: Describe = self._described
@@ -127,6 +142,7 @@ class _Search:
             whole=(replay.forward, replay.call),
             ignored=self.ignored,
             nondeterministic=self._noise > 0,
+            synced=self._synced,
         )
         return Located(
             rank=self._rank,
@@ -145,6 +161,17 @@ class _Search:
     def _described(self, path: str) -> str:
         kind = type(self._modules[path]).__name__ if path in self._modules else "module"
         return f"{kind} {path!r}" if path else kind
+
+
+def _synced(judged: Recording) -> frozenset[Place]:
+    """Return the buffers that changed between the end of a forward and the start of the next."""
+    return frozenset(
+        change.place
+        for one, other in pairwise(judged.forwards)
+        if one.exit is not None
+        for change in value_changes(one.exit.state, other.entry.state)
+        if change.place.kind == "buffer"
+    )
 
 
 def _uses(judged: Recording) -> dict[tuple[str, str], int]:

@@ -15,7 +15,7 @@ from harness.trace import Trace
 
 
 def localize(
-    run: Callable[[str, Recorder], Trace], arm: str, rank: int, *, noise: float, connected: bool
+    run: Callable[[str, Recorder], Trace], job: Job, rank: int, *, noise: float
 ) -> Localization:
     """Run both arms once more with a recorder, and compare what they did.
 
@@ -23,19 +23,25 @@ def localize(
 
     Args:
         run: Runs an arm with a recorder.
-        arm: Importable name of the judged arm.
+        job: What is judged.
         rank: This rank.
         noise: Largest difference of the ordinary arm from itself.
-        connected: Whether ranks share what they find.
 
     Returns:
         What was found on this rank, with what the others found.
     """
     ordinary, judged = Recorder(), Recorder()
     run(ORDINARY, ordinary)
-    trace = run(arm, judged)
-    found = locate(ordinary.recording, judged.recording, trace.module, rank, noise)
-    return share(found) if connected else found
+    trace = run(job.arm, judged)
+    found = locate(
+        ordinary.recording,
+        judged.recording,
+        trace.module,
+        rank,
+        noise=noise,
+        broadcasts=job.program.broadcast_buffers,
+    )
+    return found if job.program.wrapper == "none" else share(found)
 
 
 def localize_alone(job: Job, rank: int) -> Localization:
@@ -51,4 +57,4 @@ def localize_alone(job: Job, rank: int) -> Localization:
     alone = replace(job, program=replace(job.program, wrapper="none"))
     recorder = Recorder()
     trace = execute(alone, job.arm, rank, watch=recorder.watch)
-    return locate(None, recorder.recording, trace.module, rank, noise=0.0)
+    return locate(None, recorder.recording, trace.module, rank, noise=0.0, broadcasts=False)

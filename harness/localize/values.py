@@ -147,7 +147,9 @@ def same(first: Leaf, second: Leaf) -> bool:
 
 
 def difference(name: str, first: Leaf, second: Leaf) -> Difference:
-    """Describe how two leaves that are not the same differ."""
+    """Describe how two leaves differ; two equal ones have no index and no size."""
+    if same(first, second):
+        return Difference("", "", name, _text(first), _text(second))
     return describe_difference(_plain(first), _plain(second), name=name)
 
 
