@@ -7,11 +7,12 @@ be true of it by the meaning of a training step.
 from __future__ import annotations
 
 from collections import Counter
+from typing import TypedDict
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from harness.findings import NEVER_REPLAYED, Finding
+from harness.findings import NEVER_REPLAYED, CauseKind, Finding
 from harness.trace import Trace
 from matrix.programs import Program
 
@@ -19,7 +20,12 @@ _EXACT = "exact count"
 
 
 def updates_equal_calls(judged: Trace, rank: int) -> list[Finding]:
-    """Every BatchNorm that counts its updates has counted its calls in logical forwards."""
+    """Every BatchNorm that counts its updates has counted its calls in logical forwards.
+
+    Nothing is said where its calls were not watched.
+    """
+    if not judged.norm_calls:
+        return []
     calls = Counter(call.name for forward in judged.norm_calls for call in forward)
     findings = []
     for name, norm in judged.module.named_modules():
@@ -41,6 +47,8 @@ def updates_equal_calls(judged: Trace, rank: int) -> list[Finding]:
                     cause=f"{type(norm).__name__} {name!r} did not update its running statistics "
                     f"once per call in a logical forward: {got} updates for {expected} calls",
                     remedy="keep replays, and nothing else, from updating running statistics",
+                    kind=CauseKind.REPEATED_UPDATE if got > expected else CauseKind.MISSING_UPDATE,
+                    module=name,
                 )
             )
     return findings
@@ -70,9 +78,7 @@ def calls_as_expected(program: Program, ordinary: Trace, judged: Trace, rank: in
                     got=got,
                     max_abs=abs(got - expected),
                     tolerance_source=_EXACT,
-                    cause="the boundary was not computed once per logical forward and once per "
-                    "backward that replays it",
-                    remedy="look for a boundary that is switched off, nested or replayed twice",
+                    **_miscounted(name, expected, got, ordinary, judged),
                 )
             )
     return findings
@@ -99,8 +105,40 @@ def state_keys_unchanged(judged: Trace, rank: int) -> list[Finding]:
             tolerance_source="exact keys",
             cause="the keys of the state_dict, or their order, changed while the step ran",
             remedy="keep checkpointing state out of parameters and persistent buffers",
+            kind=CauseKind.STATE_KEYS,
         )
     ]
+
+
+class _Miscounted(TypedDict):
+    cause: str
+    remedy: str
+    kind: CauseKind
+    module: str | None
+
+
+def _miscounted(name: str, expected: int, got: int, ordinary: Trace, judged: Trace) -> _Miscounted:
+    here, there = dict(judged.module.named_modules()), dict(ordinary.module.named_modules())
+    boundary = here.get(name)
+    if boundary is None or name not in there:
+        return _Miscounted(
+            cause=f"only one of the arms has a module of the name {name!r}",
+            remedy="checkpoint blocks where they are, without a wrapper that changes their names",
+            kind=CauseKind.STATE_KEYS,
+            module=None,
+        )
+    who = f"{type(boundary).__name__} {name!r}" if name else type(boundary).__name__
+    mode = "" if boundary.training else ", although it is in eval mode"
+    often = "more" if got > expected else "less"
+    return _Miscounted(
+        cause=f"{who} was computed {often} often than once per logical forward and once per "
+        f"backward that replays it{mode}",
+        remedy="checkpoint it once, and in training mode only"
+        if got > expected
+        else "check that it is enabled: switching checkpointing on did not reach it",
+        kind=CauseKind.UNWANTED_REPLAY if got > expected else CauseKind.NEVER_REPLAYED,
+        module=name,
+    )
 
 
 def _replays_of(name: str, program: Program, ordinary: Trace) -> int:
@@ -131,4 +169,5 @@ def _never_replayed(rank: int) -> Finding:
         tolerance_source=_EXACT,
         cause="the judged arm never replayed a boundary, so this case proves nothing about it",
         remedy="check that the boundary is enabled, in training mode, and runs with gradients on",
+        kind=CauseKind.NEVER_REPLAYED,
     )

@@ -56,10 +56,11 @@ class SideEffects:
         }
 
     def rebound(self) -> dict[str, bool]:
-        """Tell for each parameter and buffer whether another tensor has taken its place."""
+        """Return the paths of parameters and buffers whose place another tensor has taken."""
         return {
-            path: path in self._tensors and tensor is not self._tensors[path]
+            path: True
             for path, tensor in _tensors(self._module)
+            if path in self._tensors and tensor is not self._tensors[path]
         }
 
     def generators(self) -> dict[str, str]:

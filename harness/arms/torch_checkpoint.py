@@ -11,6 +11,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+Call = Callable[[nn.Module, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+"""``call(boundary, fn, args, kwargs)``: computes ``fn(*args, **kwargs)`` in some way."""
 
 
 def install(module: nn.Module) -> Callable[[bool], None]:
@@ -29,13 +31,42 @@ def install(module: nn.Module) -> Callable[[bool], None]:
 
 
 def replace_checkpoint(
-    module: nn.Module, contexts: Callable[[nn.Module], Contexts]
+    module: nn.Module, contexts: Callable[[nn.Module], Contexts], **options: Any
 ) -> Callable[[bool], None]:
     """Put torch's checkpoint with given contexts in place of wcn_ckpt's at every boundary.
 
     Args:
         module: The newly built subject.
         contexts: Boundary -> the contexts of its forward and of its replay.
+        **options: Further keyword arguments of ``torch.utils.checkpoint.checkpoint``.
+
+    Returns:
+        A switch for all the boundaries.
+
+    Raises:
+        ValueError: If the module has no boundary.
+    """
+
+    def call(boundary: nn.Module, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return checkpoint(
+            fn,
+            *args,
+            use_reentrant=False,
+            context_fn=lambda: contexts(boundary),
+            **options,
+            **kwargs,
+        )
+
+    return replace_calls(module, call)
+
+
+def replace_calls(module: nn.Module, call: Call) -> Callable[[bool], None]:
+    """Put another call in place of the checkpointed one at every boundary.
+
+    Args:
+        module: The newly built subject.
+        call: ``call(boundary, fn, args, kwargs)``, used where a boundary is active: in training
+            mode, with gradients on, and switched on.
 
     Returns:
         A switch for all the boundaries.
@@ -51,14 +82,12 @@ def replace_checkpoint(
     enabled = True
 
     def replacement(boundary: nn.Module) -> Callable[..., Any]:
-        def call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def replaced(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if not (enabled and boundary.training and torch.is_grad_enabled()):
                 return fn(*args, **kwargs)
-            return checkpoint(
-                fn, *args, use_reentrant=False, context_fn=lambda: contexts(boundary), **kwargs
-            )
+            return call(boundary, fn, args, kwargs)
 
-        return call
+        return replaced
 
     for boundary in boundaries:
         # An attribute of the instance, so that other instances of the class are left alone.

@@ -1,0 +1,1 @@
+"""Checkpointing that is broken on purpose, as arms: ``install(module) -> switch``."""
