@@ -65,7 +65,9 @@ class _Judgement:
         looked_into = arm != ORDINARY and in_backward and not in_collective
         if self._connected or looked_into:
             self._context.abandon_group()
-        localization = localize_alone(self._job, self._rank) if looked_into else None
+        localization = None
+        if looked_into and self._job.localized:
+            localization = localize_alone(self._job, self._rank)
         finding = self._raised_finding(arm, raised, localization)
         expected = self._expected("exception") if arm == ORDINARY else None
         if expected is not None:
@@ -116,6 +118,8 @@ class _Judgement:
 
     def _localized(self, unexpected: list[Difference], noise: float) -> Localization | None:
         """Look into unexpected differences; on every rank, if there are some on any."""
+        if not self._job.localized:
+            return None
         wanted = bool(unexpected)
         if self._connected:
             wanted = any_rank(wanted)
