@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from harness.findings import NEVER_REPLAYED, Finding
+from harness.findings import NEVER_REPLAYED, CauseKind, Finding
 from harness.ranks.pool import RankResult
+from harness.remedies import REMEDIES
 from harness.row import Outcome
+from harness.waiting import Place, missing_collective, place_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,9 @@ class CaseVerdict(NamedTuple):
 
 _WAITING = re.compile(r"/torch/(distributed|nn/parallel|autograd/graph)")
 """Files whose frame is innermost on a rank that waits for the others."""
+
+_IN_COLLECTIVE = 3
+"""Severity of a rank that failed or waits in a collective."""
 
 _GROUP_FINDING = "process"
 """Path of findings about a rank's process, not about a value."""
@@ -73,6 +78,7 @@ def combine(results: Sequence[RankResult]) -> CaseVerdict:
     ]
     noise = max(noises, default=None)
     if failures:
+        failures = _without_collective(failures, results)
         first = failures[0]
         rest = [_as_victim(failure, first) for failure in failures[1:]]
         return CaseVerdict(first.outcome, (first.finding, *rest, *judged), noise)
@@ -91,6 +97,31 @@ def _judged_outcome(findings: Sequence[Finding]) -> Outcome:
     if all(finding.path == NEVER_REPLAYED for finding in findings):
         return "never_replayed"
     return "differs"
+
+
+def _without_collective(failures: list[_Failure], results: Sequence[RankResult]) -> list[_Failure]:
+    """Name the rank that did not enter a collective, where the stacks of the others show it."""
+    if failures[0].severity < _IN_COLLECTIVE:
+        return failures
+    places: dict[int, Place | None] = {result.rank: None for result in results}
+    places |= {f.finding.rank: place_of(str(f.finding.got)) for f in failures}
+    found = missing_collective(places)
+    if found is None:
+        return failures
+    waiting, missing, cause = found
+    named = []
+    for failure in failures:
+        kind = CauseKind.MISSING_COLLECTIVE
+        finding = replace(
+            failure.finding,
+            cause=cause,
+            remedy=REMEDIES[kind],
+            kind=kind,
+            phase="replay",
+            source_rank=missing,
+        )
+        named.append(failure._replace(finding=finding))
+    return sorted(named, key=lambda failure: failure.finding.rank != waiting)
 
 
 class _Failure(NamedTuple):
@@ -145,6 +176,7 @@ def _process_finding(result: RankResult, *, cause: str, remedy: str) -> Finding:
         tolerance_source="none",
         cause=cause,
         remedy=remedy,
+        kind=CauseKind.PROCESS,
     )
 
 
@@ -156,6 +188,7 @@ def _as_victim(failure: _Failure, first: _Failure) -> Finding:
         cause=f"victim: rank {failure.finding.rank} waited in a collective for rank "
         f"{first.finding.rank}, which failed first",
         remedy=f"see the finding of rank {first.finding.rank}",
+        source_rank=first.finding.rank,
     )
 
 

@@ -1,7 +1,7 @@
 """Why two arms differ or one raises, where it came about, and what to do about it.
 
 `traces` explains by the values that both arms saw, `search` by what a recorded run located,
-`raised` by what was raised; `remedies` has one sentence for each kind of cause.
+`raised` by what was raised. What to do about each kind of cause is in `harness.remedies`.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.causes.remedies import REMEDIES
 from harness.findings import CauseKind
 from harness.localize.located import Located
+from harness.remedies import REMEDIES
 
 
 @dataclass(frozen=True)
