@@ -113,6 +113,21 @@ class Finding:
         """Accept the text of a kind, as a results file has it."""
         object.__setattr__(self, "kind", CauseKind(self.kind))
 
+    @property
+    def origin(self) -> str:
+        """Where it came about, such as ``submodule 'conv1.1', in replay 2, on rank 1``.
+
+        Empty where nothing of that can be told.
+        """
+        parts = []
+        if self.module is not None:
+            parts.append(f"submodule {self.module!r}" if self.module else "the subject itself")
+        if self.phase is not None:
+            parts.append(f"in {self.phase}")
+        if self.source_rank is not None:
+            parts.append(f"on rank {self.source_rank}")
+        return ", ".join(parts)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as it stands in a row of the results file."""
         return {**asdict(self), "kind": self.kind.value}

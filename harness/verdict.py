@@ -71,6 +71,8 @@ def combine(results: Sequence[RankResult]) -> CaseVerdict:
         if result.status == "returned" and result.value.raised_at is None
         for finding in result.value.findings
     ]
+    # What comes from another rank stands behind what came about where it was seen.
+    judged.sort(key=lambda finding: finding.source_rank not in (None, finding.rank))
     noises = [
         result.value.noise
         for result in results

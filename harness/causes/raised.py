@@ -65,6 +65,12 @@ _BY_TEXT: tuple[tuple[str, CauseKind, str], ...] = (
         "the replay computed a tensor in another dtype than the forward",
     ),
     (
+        r"encountered during backward but not found in storage",
+        CauseKind.ORDER_DRIFT,
+        "under selective checkpointing the replay ran an operator that its forward did not, as for "
+        "a cast that autocast had kept from before the block",
+    ),
+    (
         r"CheckpointError",
         CauseKind.ORDER_DRIFT,
         "the replay did not save the same tensors as the forward",

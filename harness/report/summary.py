@@ -47,13 +47,13 @@ _TEMPLATE = """\
 
     {{ row.replay_command }}
 
-| rank | point | path | expected | got | largest difference | allowed | cause | remedy |
-|---|---|---|---|---|---|---|---|---|
+| rank | point | path | expected | got | largest difference | allowed | where | cause | remedy |
+|---|---|---|---|---|---|---|---|---|---|
 {% for finding in row.findings -%}
 | {{ finding.rank }} | {{ finding.point }} | `{{ finding.path }}` | {{ finding.expected | cell }} \
 | {{ finding.got | cell }} | {{ finding.max_abs | number }} \
 | {{ finding.tolerance | number }} ({{ finding.tolerance_source }}) \
-| {{ finding.cause | cell }} | {{ finding.remedy | cell }} |
+| {{ finding.origin | cell }} | {{ finding.cause | cell }} | {{ finding.remedy | cell }} |
 {% endfor %}
 {%- endfor %}
 {%- if rest %}

@@ -147,7 +147,7 @@ def show_findings(row: Row, console: Console, *, everything: bool = False) -> No
 
 
 def finding_text(finding: Finding, *, everything: bool = False) -> str:
-    """Return a finding as indented lines: where, expected, got, cause, remedy."""
+    """Return a finding as indented lines: what was seen, where it came about, cause, remedy."""
     got = _text(finding.got)
     if not everything:
         got = got.partition("\n")[0]
@@ -157,9 +157,11 @@ def finding_text(finding: Finding, *, everything: bool = False) -> str:
             f" · largest difference {finding.max_abs:.6g}, "
             f"allowed {finding.tolerance:.6g} ({finding.tolerance_source})"
         )
+    where = f"    where: {finding.origin}\n" if finding.origin else ""
     return (
         f"  rank {finding.rank} · {finding.point} · {finding.path} · "
         f"expected {_text(finding.expected)} · got {got}{gap}\n"
+        f"{where}"
         f"    cause: {finding.cause}\n"
         f"    remedy: {finding.remedy}"
     )
