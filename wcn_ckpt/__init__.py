@@ -13,8 +13,12 @@ from wcn_ckpt.checkpointing import (
     UnpreservedStateWarning,
     configure_gradient_checkpointing,
     is_replaying,
+    make_checkpointable,
     preserve_module_buffers,
+    preserve_replay_state,
     replay_options,
+    undo_checkpointable,
+    undo_preserve_replay_state,
 )
 
 __version__ = "0.1.0"
@@ -31,6 +35,10 @@ __all__ = [
     "__version__",
     "configure_gradient_checkpointing",
     "is_replaying",
+    "make_checkpointable",
     "preserve_module_buffers",
+    "preserve_replay_state",
     "replay_options",
+    "undo_checkpointable",
+    "undo_preserve_replay_state",
 ]

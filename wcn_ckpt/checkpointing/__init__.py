@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from wcn_ckpt.checkpointing.boundary import GradientCheckpointingMixin
 from wcn_ckpt.checkpointing.buffers import preserve_module_buffers
+from wcn_ckpt.checkpointing.checkpointable import make_checkpointable, undo_checkpointable
 from wcn_ckpt.checkpointing.errors import (
     ConcurrentReplayError,
     InactiveBoundaryWarning,
@@ -22,6 +23,10 @@ from wcn_ckpt.checkpointing.model import (
     configure_gradient_checkpointing,
 )
 from wcn_ckpt.checkpointing.options import replay_options
+from wcn_ckpt.checkpointing.preserve import (
+    preserve_replay_state,
+    undo_preserve_replay_state,
+)
 from wcn_ckpt.checkpointing.replay.threads import is_replaying
 
 __all__ = [
@@ -35,6 +40,10 @@ __all__ = [
     "UnpreservedStateWarning",
     "configure_gradient_checkpointing",
     "is_replaying",
+    "make_checkpointable",
     "preserve_module_buffers",
+    "preserve_replay_state",
     "replay_options",
+    "undo_checkpointable",
+    "undo_preserve_replay_state",
 ]

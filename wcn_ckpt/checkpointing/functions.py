@@ -25,7 +25,7 @@ def _torch_checkpoint_keywords() -> frozenset[str]:
     return frozenset(named | {"preserve_rng_state"})
 
 
-_TORCH_KEYWORDS = _torch_checkpoint_keywords()
+TORCH_KEYWORDS = _torch_checkpoint_keywords()
 
 
 def is_torch_checkpoint(function: CheckpointFunction) -> bool:
@@ -87,11 +87,11 @@ def checkpoint_function_from_kwargs(
 
 
 def _non_reentrant(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = [key for key in keywords if key not in _TORCH_KEYWORDS]
+    unknown = [key for key in keywords if key not in TORCH_KEYWORDS]
     if unknown:
         raise ValueError(
             f"Unknown gradient checkpointing keyword {unknown[0]!r}: torch's checkpoint would pass "
-            f"it on to the block. Known keywords: {', '.join(sorted(_TORCH_KEYWORDS))}."
+            f"it on to the block. Known keywords: {', '.join(sorted(TORCH_KEYWORDS))}."
         )
     if keywords.get("use_reentrant"):
         raise ValueError(f"Got use_reentrant={keywords['use_reentrant']!r}. {_REENTRANT_REMEDY}")

@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import nn
 
-from wcn_ckpt.checkpointing.boundary import GradientCheckpointingMixin
 from wcn_ckpt.checkpointing.replay.options import ReplayOptions, StateDeclaration
 
 
@@ -48,11 +47,12 @@ def replay_options(
         "allow_compile": allow_compile,
     }
     changes = {name: value for name, value in given.items() if value is not None}
-    boundaries = [m for m in model.modules() if isinstance(m, GradientCheckpointingMixin)]
+    boundaries: list[Any] = [m for m in model.modules() if hasattr(m, "_replay_options")]
     if not boundaries:
         raise ValueError(
-            f"{type(model).__name__} has no boundary derived from GradientCheckpointingMixin, so "
-            "there is nothing to set replay options on."
+            f"{type(model).__name__} has no boundary, so there is nothing to set replay options "
+            "on. Derive its blocks from GradientCheckpointingMixin, or make them boundaries with "
+            "make_checkpointable(model, ...)."
         )
     if "state" in changes:
         changes["state"] = ReplayOptions(changes["state"]).state
