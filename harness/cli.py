@@ -15,6 +15,7 @@ from typing import Annotated, Protocol
 import typer
 
 from harness.arms import ARMS
+from harness.bench.options import OptionalJsonFile
 from harness.output import LastingStream, keep_streams
 from harness.ranks import BACKENDS
 from harness.ranks.launch import take_launch
@@ -294,28 +295,49 @@ def replay(
     raise typer.Exit(status)
 
 
-@app.command()
+@app.command(cls=OptionalJsonFile)
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Figures to measure; all of them by default.")
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Benchmarks to run; see --list."),
     ] = None,
-    pairs: Annotated[
-        int, typer.Option("--pairs", help="Interleaved pairs for each; fewer on ranks.")
-    ] = 2000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="All benchmarks of a group: quick, the default, or long."),
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option("--samples", min=1, help="Samples of each, instead of its own number."),
+    ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--json",
+            metavar="[FILE.json]",
+            help="Write a JSON document; to standard output without a file, or with -.",
+        ),
+    ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option("--plots", parser=_folder, metavar="FOLDER", help="Draw plots there."),
+    ] = None,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="List the benchmarks with their goals.")
+    ] = False,
 ) -> None:
-    """Measure what a boundary costs over torch's checkpoint alone, and how fast the lab is.
+    """Measure what checkpointing and the lab cost, each figure against its limit in one run.
 
-    Both sides of a figure are timed side by side in one run.
+    The interval of a figure decides whether it reaches its goal. Exit status: 0; 2 the call is
+    wrong; 3 a figure could not be measured; 130 interrupted.
     """
-    from harness.bench.command import run_bench
+    from harness.bench.command import list_text, run_bench
 
+    if show_list:
+        typer.echo(list_text())
+        return
     with _bad_values_are_usage_errors():
-        try:
-            run_bench(names or (), pairs, as_json)
-        except RuntimeError as error:
-            typer.echo(f"no figure: {error}", err=True)
-            raise typer.Exit(3) from None
+        status = run_bench(names or (), group, samples, json_file, plots)
+    raise typer.Exit(status)
 
 
 @contextmanager

@@ -45,14 +45,27 @@ def run_jobs(jobs: list[Job], context: RankContext) -> float:
     dist.barrier()
     start = time.monotonic()
     for job in jobs:
-        ordinary, judged = (observations(job, arm, context.rank) for arm in (ORDINARY, job.arm))
-        if Fact.GRADIENTS_ARE_MEAN in job.facts:
-            alone = replace(job, program=replace(job.program, wrapper="none"))
-            observations(alone, ORDINARY, context.rank)
-        if len(ordinary) != len(judged) or not all(map(torch.equal, ordinary, judged)):
-            raise RuntimeError(f"the arms differ in {job.case}")
+        compare_arms(job, context.rank)
     dist.barrier()
     return time.monotonic() - start
+
+
+def compare_arms(job: Job, rank: int) -> None:
+    """Run a job under the ordinary arm and under the judged one, and compare what is seen.
+
+    Args:
+        job: The job, on the CPU.
+        rank: This rank.
+
+    Raises:
+        RuntimeError: If the arms differ.
+    """
+    ordinary, judged = (observations(job, arm, rank) for arm in (ORDINARY, job.arm))
+    if Fact.GRADIENTS_ARE_MEAN in job.facts:
+        alone = replace(job, program=replace(job.program, wrapper="none"))
+        observations(alone, ORDINARY, rank)
+    if len(ordinary) != len(judged) or not all(map(torch.equal, ordinary, judged)):
+        raise RuntimeError(f"the arms differ in {job.case}")
 
 
 def observations(job: Job, arm: str, rank: int) -> list[Tensor]:

@@ -1,107 +1,123 @@
-"""`ckpt-lab bench`: runs the named figures and prints them as a table or as JSON."""
+"""`ckpt-lab bench`: measures named figures, shows them, and writes them as JSON and plots."""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
+import sys
+import time
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, Literal, Protocol
+from datetime import datetime, timezone
+from pathlib import Path
 
-import torch
 from rich.table import Table
 
-from harness.bench.lab_rate import LabRate
-from harness.bench.overhead import OVERHEADS
-from harness.bench.paired import Ratio
+from harness.bench.benchmark import Benchmark, NotMeasurableError
+from harness.bench.catalogue import BENCHMARKS, choose
+from harness.bench.machine import machine
+from harness.bench.results import (
+    Document,
+    Row,
+    document_of,
+    goal_text,
+    interval_text,
+    row_of,
+    text_of,
+    value_text,
+)
+from harness.ranks import RankStartError
 from harness.report.terminal import make_console
-from wcn_ckpt import __version__
+
+TO_STDOUT = Path("-")
+_INTERRUPTED, _NOT_MEASURED = 130, 3
 
 
-class Figure(Protocol):
-    """A named ratio of two things that are measured side by side."""
-
-    @property
-    def name(self) -> str:
-        """Its name on the command line and in the output."""
-
-    @property
-    def limit(self) -> float:
-        """The ratio that the project sets itself."""
-
-    def measure(self, pairs: int) -> Ratio:
-        """Time both sides in interleaved pairs.
-
-        Args:
-            pairs: how many pairs are asked for. A figure whose pairs take long times fewer of
-                them; the ratio says how many.
-
-        Raises:
-            ValueError: there are too few pairs.
-        """
+def list_text() -> str:
+    """Return one line for each benchmark: name, group, goal, what it measures."""
+    width = max(len(benchmark.name) for benchmark in BENCHMARKS)
+    return "\n".join(
+        f"{b.name:{width}}  {b.group:5}  {b.goal_text + ' ' + b.unit:24}  {b.doc}"
+        for b in BENCHMARKS
+    )
 
 
-FIGURES: tuple[Figure, ...] = (*OVERHEADS, LabRate())
-"""Every figure of the command."""
-
-
-def select(names: Sequence[str]) -> list[Figure]:
-    """Return the figures with the given names, all of them for none.
-
-    Raises:
-        ValueError: a name is unknown.
-    """
-    known = {figure.name: figure for figure in FIGURES}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(f"Unknown benchmark {unknown[0]!r}. Known: {', '.join(known)}.")
-    return [known[name] for name in names or known]
-
-
-def run_bench(names: Sequence[str], pairs: int, as_json: bool) -> None:
-    """Measure figures side by side and print them.
+def run_bench(
+    names: Sequence[str],
+    group: str | None = None,
+    samples: int | None = None,
+    json_file: Path | None = None,
+    plots: Path | None = None,
+) -> int:
+    """Measure figures one after the other.
 
     Args:
-        names: which; all of them for none.
-        pairs: interleaved pairs for each; figures that run on ranks time fewer.
-        as_json: print one JSON document instead of a table.
+        names: which.
+        group: all of a group, where no name is given; the quick one for None.
+        samples: samples of each, instead of as many as it takes by itself.
+        json_file: where the document goes, rewritten after each figure; `-` is standard output,
+            which then holds nothing else.
+        plots: folder that plots are drawn into.
+
+    Returns:
+        The exit status: 0; 3 where a figure could not be measured; 130 where interrupted, with
+        what was measured until then written.
 
     Raises:
-        ValueError: a name is unknown, or there are too few pairs.
-        RuntimeError: a figure that runs on ranks cannot be measured.
+        ValueError: a name, the group or the number of samples is not valid.
+        OSError: a file cannot be written.
     """
-    results = [(figure, figure.measure(pairs)) for figure in select(names)]
-    if as_json:
-        rows: list[dict[str, Any]] = [
-            {"name": figure.name, "limit": figure.limit, **asdict(ratio)}
-            for figure, ratio in results
-        ]
-        print(json.dumps({"machine": _machine(), "benchmarks": rows}, indent=2))
-        return
-    table = Table(title="Ratio to the reference: median of interleaved pairs, 95 % interval")
-    for column in ("benchmark", "ratio", "interval", "goal", "judged", "reference"):
-        justify: Literal["left", "right"] = "left" if column == "benchmark" else "right"
-        table.add_column(column, justify=justify, no_wrap=True)
-    for figure, ratio in results:
+    chosen = choose(names, group)
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    document = document_of(started, machine(), [])
+    interrupted = False
+    try:
+        for number, benchmark in enumerate(chosen, start=1):
+            _note(f"[{number}/{len(chosen)}] {benchmark.name}: {benchmark.doc}")
+            document["benchmarks"].append(_measure(benchmark, samples))
+            if json_file is not None and json_file != TO_STDOUT:
+                json_file.write_text(text_of(document))
+    except KeyboardInterrupt:
+        interrupted = True
+    if json_file == TO_STDOUT:
+        print(text_of(document), end="")
+    else:
+        _show(document)
+    if plots is not None:
+        from harness.bench.plots import draw
+
+        for path in draw([document], plots):
+            _note(f"plot: {path}")
+    if interrupted:
+        return _INTERRUPTED
+    errors = [row for row in document["benchmarks"] if row["verdict"] == "error"]
+    return _NOT_MEASURED if errors else 0
+
+
+def _measure(benchmark: Benchmark, samples: int | None) -> Row:
+    start = time.monotonic()
+    try:
+        measured = benchmark.run(benchmark.samples if samples is None else samples)
+    except (NotMeasurableError, RankStartError) as error:
+        _note(f"{benchmark.name} could not be measured: {error}")
+        return row_of(benchmark, str(error), time.monotonic() - start)
+    return row_of(benchmark, measured, time.monotonic() - start)
+
+
+def _show(document: Document) -> None:
+    table = Table()
+    for column in ("benchmark", "figure", "unit", "interval", "goal", "verdict"):
+        table.add_column(column, no_wrap=True)
+    for row in document["benchmarks"]:
         table.add_row(
-            figure.name,
-            f"{ratio.median:.4f}",
-            f"{ratio.low:.3f}..{ratio.high:.3f}",
-            f"{figure.limit:.2f}",
-            f"{ratio.judged * 1e6:.0f} us",
-            f"{ratio.reference * 1e6:.0f} us",
+            row["name"],
+            value_text(row),
+            row["unit"],
+            interval_text(row),
+            goal_text(row),
+            row["verdict"],
         )
     console = make_console()
     console.print(table)
-    console.print(", ".join(f"{key} {value}" for key, value in _machine().items()))
+    console.print(", ".join(f"{key} {value}" for key, value in document["machine"].items()))
 
 
-def _machine() -> dict[str, str]:
-    return {
-        "wcn-ckpt": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "processor": f"{platform.machine()}, {os.cpu_count()} cores",
-        "load": f"{os.getloadavg()[0]:.1f}",
-    }
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

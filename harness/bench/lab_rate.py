@@ -1,102 +1,107 @@
-"""How fast the lab runs cases, over the least that a comparison of two arms can do."""
+"""How fast the lab runs cases, over other ways to run the same ones."""
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
-from dataclasses import dataclass
-from math import sqrt
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from harness.arms import arm_named
-from harness.bench.paired import Ratio
-from harness.job import make_job
+from harness.bench.benchmark import Benchmark, Measurement
+from harness.bench.lab_cases import bare_seconds, lab_seconds, tiny_cases
+from harness.bench.paired import rate_ratio, time_pairs
+from harness.bench.spawned import spawned_seconds
+from harness.bench.torch_class import TorchRanks
 from harness.ranks import RankPool
-from harness.runner import RunOptions, run_case
 from harness.store import Store
 from matrix.case import Case
-from matrix.subjects import subject_named
-from matrix.suites import select, suite_named
 
-BARE_LOOP = "harness.bench.bare_loop:run_jobs"
-_SECONDS = 600.0
+Run = Callable[[], float]
 
 
-@dataclass(frozen=True)
-class LabRate:
-    """Time per case of the lab, results on disk, over a bare loop in the same two ranks.
+def over_bare_loop(samples: int, most: int | None = None) -> Measurement:
+    """Compare the lab with a bare loop in the same ranks.
 
     Args:
-        name: its name on the command line and in the output.
-        subject: what is tried.
-        suite: the suite whose cases of the subject are run.
-        most: the largest number of pairs that are timed; each runs all cases twice.
-        limit: the ratio that the project sets itself: the lab keeps 0.7 of the bare rate.
+        samples: interleaved pairs, each over all cases.
+        most: largest number of cases; all of them for None.
     """
-
-    name: str = "lab-rate"
-    subject: str = "readme"
-    suite: str = "smoke"
-    most: int = 10
-    limit: float = 1 / 0.7
-
-    def measure(self, pairs: int) -> Ratio:
-        """Time both in interleaved pairs, each over all cases of the subject in the suite.
-
-        Args:
-            pairs: how many pairs to time, at most ``most`` of them.
-
-        Raises:
-            ValueError: there is no pair to time.
-            RuntimeError: if a case is not as expected, or the bare loop fails.
-        """
-        if pairs < 1:
-            raise ValueError(f"A ratio needs at least one pair, got {pairs}.")
-        subject = subject_named(self.subject)
-        cases = list(select(suite_named(self.suite), subjects=[subject]).cases)
-        times: list[tuple[float, float]] = []
-        with tempfile.TemporaryDirectory() as folder, RankPool(2) as pool:
-            with Store(Path(folder), {}) as store:
-                for index in range(min(pairs, self.most) + 1):
-                    if index % 2:
-                        pair = (_lab_seconds(cases, pool, store), _bare_seconds(cases, pool))
-                    else:
-                        pair = (_bare_seconds(cases, pool), _lab_seconds(cases, pool, store))[::-1]
-                    times.append(pair)
-        # The first pair warms up: it makes the inputs.
-        return _ratio([(lab / len(cases), bare / len(cases)) for lab, bare in times[1:]])
+    cases = tiny_cases()[:most]
+    with _lab(cases) as (lab, pool):
+        return _compared(cases, lab, lambda: bare_seconds(cases, pool), samples)
 
 
-def _lab_seconds(cases: list[Case], pool: RankPool, store: Store) -> float:
-    options = RunOptions(arm=arm_named("checkpointed"))
-    start = time.monotonic()
-    for case in cases:
-        row = run_case(case, pool, options)
-        store.append(row)
-        if not row.passed:
-            raise RuntimeError(f"{row.case} is {row.outcome}; see: {row.replay_command}")
-    return time.monotonic() - start
+def over_torch_class(samples: int, most: int | None = None) -> Measurement:
+    """Compare the lab with PyTorch's test class that keeps its processes between tests.
+
+    Args:
+        samples: interleaved pairs, each over all cases.
+        most: largest number of cases; all of them for None.
+    """
+    cases = tiny_cases()[:most]
+    with _lab(cases) as (lab, _), TorchRanks(len(cases)) as ranks:
+        return _compared(cases, lab, ranks.seconds, samples)
 
 
-def _bare_seconds(cases: list[Case], pool: RankPool) -> float:
-    arm = arm_named("checkpointed").install
-    jobs = [make_job(case, arm=arm, seed=0) for case in cases]
-    results = pool.run(BARE_LOOP, jobs, _SECONDS)
-    for result in results:
-        if result.status != "returned":
-            raise RuntimeError(f"the bare loop {result.status} on rank {result.rank}")
-    return max(float(result.value) for result in results)
+def over_spawning(samples: int, most: int | None = None) -> Measurement:
+    """Compare the lab on all cases with processes that are started for each case.
+
+    Args:
+        samples: interleaved pairs; the processes run one case in each, the next one every time.
+        most: largest number of cases of the lab; all of them for None.
+    """
+    cases = tiny_cases()[:most]
+    turns = 0
+
+    def spawned() -> float:
+        nonlocal turns
+        turns += 1
+        return len(cases) * spawned_seconds(cases[turns % len(cases)])
+
+    with _lab(cases) as (lab, _):
+        return _compared(cases, lab, spawned, samples)
 
 
-def _ratio(times: list[tuple[float, float]]) -> Ratio:
-    ratios = sorted(lab / bare for lab, bare in times)
-    half_width = 1.96 * sqrt(len(ratios)) / 2
-    return Ratio(
-        statistics.median(ratios),
-        ratios[max(0, int(len(ratios) / 2 - half_width))],
-        ratios[min(len(ratios) - 1, int(len(ratios) / 2 + half_width) + 1)],
-        statistics.median(lab for lab, _ in times),
-        statistics.median(bare for _, bare in times),
-        len(ratios),
-    )
+@contextmanager
+def _lab(cases: Sequence[Case]) -> Iterator[tuple[Run, RankPool]]:
+    """Yield what runs all cases in the lab, results on disk, and the pool of ranks it uses."""
+    with tempfile.TemporaryDirectory() as folder, RankPool(2) as pool:
+        with Store(Path(folder), {}) as store:
+            yield lambda: lab_seconds(cases, pool, store), pool
+
+
+def _compared(cases: Sequence[Case], lab: Run, other: Run, samples: int) -> Measurement:
+    times = time_pairs(lab, other, samples, warm_up=1, seconds=lambda run: run())
+    rates = {"cases": len(cases)}
+    return rate_ratio([[pair] for pair in times], **rates)
+
+
+LAB_RATES = (
+    Benchmark(
+        name="lab-over-bare-loop",
+        group="quick",
+        unit="ratio",
+        doc="the lab's tiny DDP cases per second over a bare loop in the same ranks",
+        run=over_bare_loop,
+        samples=20,
+        at_least=0.90,
+    ),
+    Benchmark(
+        name="lab-over-torch-class",
+        group="quick",
+        unit="ratio",
+        doc="the lab's tiny DDP cases per second over PyTorch's persistent test class",
+        run=over_torch_class,
+        samples=20,
+        at_least=1.0,
+    ),
+    Benchmark(
+        name="lab-over-spawning",
+        group="quick",
+        unit="ratio",
+        doc="the lab's tiny DDP cases per second over one process spawn per case",
+        run=over_spawning,
+        samples=6,
+        at_least=150.0,
+    ),
+)
