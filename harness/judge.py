@@ -17,6 +17,7 @@ from harness.localize.located import Localization
 from harness.localize.passes import localize, localize_alone
 from harness.localize.recorder import Recorder
 from harness.oracles import calls_as_expected, state_keys_unchanged, updates_equal_calls
+from harness.out_of_memory import is_out_of_memory
 from harness.program import execute
 from harness.ranks.context import RankContext
 from harness.trace import Raised, Trace
@@ -65,8 +66,9 @@ class _Judgement:
         looked_into = arm != ORDINARY and in_backward and not in_collective
         if self._connected or looked_into:
             self._context.abandon_group()
+        self._context.unfit |= is_out_of_memory(raised.error)
         localization = None
-        if looked_into and self._job.localized:
+        if looked_into and self._job.localized and not self._context.unfit:
             localization = localize_alone(self._job, self._rank)
         finding = self._raised_finding(arm, raised, localization)
         expected = self._expected("exception") if arm == ORDINARY else None

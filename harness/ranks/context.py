@@ -11,6 +11,7 @@ from typing import Any
 import torch.distributed as dist
 
 from harness.devices import group_backend
+from harness.ranks.messages import Loss
 
 _GROUP_TIMEOUT = timedelta(minutes=30)
 """Far above any case's time limit: the pool ends a case, the group's own limit never does."""
@@ -34,6 +35,9 @@ class RankContext:
         self.rank = rank
         self.size = size
         self.group_lost = False
+        """Whether this rank left the group while a task ran."""
+        self.unfit = False
+        """Set by a task after which this process is of no further use; all ranks are replaced."""
         self._folder = folder
         self._backend = group_backend(backend, size if local_size is None else local_size)
 
@@ -69,3 +73,9 @@ class RankContext:
         """Leave the group in the middle of a task that failed on this rank."""
         self.leave()
         self.group_lost = True
+
+    @property
+    def loss(self) -> Loss:
+        """What the tasks so far leave behind."""
+        group = Loss.GROUP if self.group_lost else Loss.NONE
+        return group | Loss.RANKS if self.unfit else group

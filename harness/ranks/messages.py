@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import pickle
+from enum import Flag
 from multiprocessing.connection import Connection
 from typing import Any
+
+
+class Loss(Flag):
+    """What a task leaves behind that the next one cannot use."""
+
+    NONE = 0
+    GROUP = 1
+    """The process group: some rank left it."""
+    RANKS = 2
+    """The ranks: one is dead, hangs, or is not fit for another task."""
 
 
 def pack(message: Any) -> bytes:

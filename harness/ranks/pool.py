@@ -10,18 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from harness.ranks.folders import RankFolder
-from harness.ranks.messages import pack, send
+from harness.ranks.janitor import Janitor
+from harness.ranks.messages import Loss, pack, send
+from harness.ranks.process import RankProcess, last_lines
 
 BACKENDS = ("auto", "gloo", "nccl")
 """Backends of the ranks' group; ``auto`` is nccl where each rank has a CUDA device of its own."""
@@ -58,17 +58,11 @@ class RankResult:
     """When it took the task, by the same clock; 0 where all ranks are on one machine."""
 
 
-@dataclass
-class _Rank:
-    process: subprocess.Popen[bytes]
-    connection: Connection
-
-
 class RankPool:
     """Persistent ranks on this machine.
 
-    Use it as a context manager, and from one thread. Ranks never outlive the process that made
-    the pool, however that ends.
+    Use it as a context manager, and from one thread. Ranks, what they started, and the pool's
+    folder never outlive the process that made the pool, however that ends.
 
     Args:
         size: Number of ranks.
@@ -99,7 +93,8 @@ class RankPool:
         self._start_timeout = start_timeout
         self._grace = grace
         self._folder = RankFolder()
-        self._ranks: list[_Rank] = []
+        self._janitor = Janitor(self._folder.path)
+        self._ranks: list[RankProcess] = []
         self._ready = False
         self._generation = 0
         self._starts = 0
@@ -124,7 +119,7 @@ class RankPool:
     @property
     def processes(self) -> list[int]:
         """Process ids of the current ranks."""
-        return [rank.process.pid for rank in self._ranks]
+        return [rank.id for rank in self._ranks]
 
     def run(self, task: str, payload: Any, timeout: float) -> list[RankResult]:
         """Run a task on every rank.
@@ -148,10 +143,10 @@ class RankPool:
             self._replace()
             if not self._send_all(("run", (task, payload))):
                 raise RankStartError("the ranks ended before they took a task:\n" + self._logs())
-        results, group_lost = self._collect(timeout)
-        if any(result.status in ("died", "stalled") for result in results):
+        results, loss = self._collect(timeout)
+        if Loss.RANKS in loss:
             self._replace()
-        elif group_lost:
+        elif Loss.GROUP in loss:
             self._rejoin()
         return results
 
@@ -169,10 +164,10 @@ class RankPool:
                 send(rank.connection, ("stop", None))
         deadline = time.monotonic() + _STOP_SECONDS
         for rank in self._ranks:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                rank.process.wait(max(0.0, deadline - time.monotonic()))
+            rank.ended(deadline - time.monotonic())
         self._kill()
         self._folder.remove()
+        self._janitor.dismiss()
 
     def _start(self) -> None:
         self._starts += 1
@@ -188,23 +183,14 @@ class RankPool:
             self._kill()
             raise
 
-    def _start_rank(self, rank: int, folder: Path) -> _Rank:
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "harness.ranks.worker"]
-        command += ["--rank", str(rank), "--size", str(self.size), "--folder", str(folder)]
-        command += ["--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
-        command += ["--backend", self._backend]
-        with theirs, open(folder / f"log-{rank}", "wb") as log:
-            process = subprocess.Popen(
-                command,
-                env=_environment(rank, self.size, self._first),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        return _Rank(process, Connection(ours.detach()))
+    def _start_rank(self, number: int, folder: Path) -> RankProcess:
+        arguments = ["-m", "harness.ranks.worker"]
+        arguments += ["--rank", str(number), "--size", str(self.size), "--folder", str(folder)]
+        arguments += ["--parent", str(os.getpid()), "--backend", self._backend]
+        with open(folder / f"log-{number}", "wb") as log:
+            rank = RankProcess(arguments, _environment(number, self.size, self._first), log)
+        self._janitor.watch(rank.id)
+        return rank
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + self._start_timeout
@@ -216,7 +202,7 @@ class RankPool:
                     rank.connection.recv()
                     continue
             except (EOFError, OSError):
-                problem = _exit_text(rank.process)
+                problem = rank.exit_text(_STOP_SECONDS)
             log = self._log(number)
             self._kill()
             raise RankStartError(f"rank {number} {problem}; its last output:\n{log}")
@@ -235,60 +221,62 @@ class RankPool:
             return False
         return True
 
-    def _collect(self, timeout: float) -> tuple[list[RankResult], bool]:
+    def _collect(self, timeout: float) -> tuple[list[RankResult], Loss]:
         deadline = time.monotonic() + timeout
         results: dict[int, RankResult] = {}
-        group_lost = False
-        numbers = {rank.connection: number for number, rank in enumerate(self._ranks)}
+        loss = Loss.NONE
         while len(results) < self.size:
-            pending = [link for link, number in numbers.items() if number not in results]
-            ready = wait(pending, max(0.0, deadline - time.monotonic()))
+            pending = [number for number in range(self.size) if number not in results]
+            # A rank's end is watched too: what it started may hold its connection open.
+            numbers: dict[Any, int] = {}
+            for number in pending:
+                numbers[self._ranks[number].connection] = numbers[self._ranks[number].end] = number
+            ready = wait(list(numbers), max(0.0, deadline - time.monotonic()))
             if not ready:
                 break
-            for link in ready:
-                result, lost = self._receive(numbers[cast(Connection, link)])
-                results[result.rank] = result
-                group_lost |= lost
+            for number in {numbers[source] for source in ready}:
+                results[number], lost = self._receive(number)
+                loss |= lost
                 if lost:
                     deadline = min(deadline, time.monotonic() + self._grace)
         for number in range(self.size):
             if number not in results:
                 results[number] = self._stalled(number)
-        return [results[number] for number in range(self.size)], group_lost
+                loss |= Loss.RANKS
+        return [results[number] for number in range(self.size)], loss
 
-    def _receive(self, number: int) -> tuple[RankResult, bool]:
+    def _receive(self, number: int) -> tuple[RankResult, Loss]:
         rank = self._ranks[number]
         try:
+            if not rank.connection.poll():
+                raise EOFError
             kind, body = rank.connection.recv()
         except (EOFError, OSError):
             at = time.monotonic()
-            problem = _exit_text(rank.process)
+            problem = rank.exit_text(_STOP_SECONDS)
             detail = self._log(number)
-            return RankResult(rank=number, status="died", error=problem, detail=detail, at=at), True
+            result = RankResult(rank=number, status="died", error=problem, detail=detail, at=at)
+            return result, Loss.RANKS
         except Exception as error:
             at = time.monotonic()
             text = f"what the task returned cannot be read here: {type(error).__name__}: {error}"
-            return RankResult(rank=number, status="raised", error=text, at=at), True
+            return RankResult(rank=number, status="raised", error=text, at=at), Loss.GROUP
         if kind == "returned":
-            value = body["value"]
-            return RankResult(rank=number, status="returned", value=value), body["group_lost"]
-        return (
-            RankResult(
-                rank=number,
-                status="raised",
-                error=body["error"],
-                detail=body["traceback"],
-                at=body["at"],
-            ),
-            True,
+            return RankResult(rank=number, status="returned", value=body["value"]), body["loss"]
+        result = RankResult(
+            rank=number,
+            status="raised",
+            error=body["error"],
+            detail=body["traceback"],
+            at=body["at"],
         )
+        return result, body["loss"]
 
     def _stalled(self, number: int) -> RankResult:
         at = time.monotonic()
         stacks = self._rank_folder / f"stacks-{number}"
         before = stacks.stat().st_size
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._ranks[number].process.pid, STACKS_SIGNAL)
+        self._ranks[number].signal(STACKS_SIGNAL)
         last, size = before, -1
         while time.monotonic() < at + _STACKS_SECONDS and not (last == size > before):
             time.sleep(0.05)
@@ -317,17 +305,13 @@ class RankPool:
         self._start()
 
     def _kill(self) -> None:
-        for rank in self._ranks:
-            if rank.process.poll() is None:
-                # Each rank leads a process group: what it started ends with it.
-                os.killpg(rank.process.pid, signal.SIGKILL)
-            rank.process.wait()
-            rank.connection.close()
-        self._ranks = []
+        while self._ranks:
+            rank = self._ranks.pop()
+            rank.kill()
+            self._janitor.forget(rank.id)
 
     def _log(self, number: int) -> str:
-        text = (self._rank_folder / f"log-{number}").read_text(errors="replace")
-        return "\n".join(text.splitlines()[-_LOG_LINES:])
+        return last_lines(self._rank_folder / f"log-{number}", _LOG_LINES)
 
     def _logs(self) -> str:
         return "\n".join(f"rank {number}: {self._log(number)}" for number in range(self.size))
@@ -336,6 +320,7 @@ class RankPool:
 def _environment(rank: int, size: int, first: int) -> dict[str, str]:
     return {
         "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         "OMP_NUM_THREADS": "1",
@@ -343,13 +328,3 @@ def _environment(rank: int, size: int, first: int) -> dict[str, str]:
         "LOCAL_RANK": str(first + rank),
         "WORLD_SIZE": str(size),
     }
-
-
-def _exit_text(process: subprocess.Popen[bytes]) -> str:
-    try:
-        status = process.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        return "closed its connection but did not exit"
-    if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
-    return f"exited with status {status}"

@@ -20,7 +20,12 @@ from typing import Any
 
 import torch
 
+# Its functions have the default group of the moment of their import as default argument, which
+# would keep the group's connections open. Here there is none yet.
+import torch.distributed.nn  # noqa: F401
+
 from harness.importing import load
+from harness.out_of_memory import is_out_of_memory
 from harness.ranks.context import RankContext
 from harness.ranks.messages import pack, send
 from harness.ranks.pool import STACKS_SIGNAL
@@ -41,12 +46,11 @@ def main() -> None:
     context = RankContext(arguments.rank, arguments.size, folder, arguments.backend)
     context.join(0)
     send(connection, ("ready", None))
-    _serve(connection, context)
-    context.leave()
+    status = _serve(connection, context)
     sys.stdout.flush()
     sys.stderr.flush()
     # A rank that ends by itself may abort in a C++ destructor; nothing is left to clean up.
-    os._exit(0)
+    os._exit(status)
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -67,33 +71,47 @@ def _exit_with_parent(parent: int) -> None:
     threading.Thread(target=watch, name="parent watch", daemon=True).start()
 
 
-def _serve(connection: Connection, context: RankContext) -> None:
-    while True:
-        try:
+def _serve(connection: Connection, context: RankContext) -> int:
+    """Run tasks until told to stop; return the exit status of this process."""
+    try:
+        while True:
             kind, body = connection.recv()
-        except EOFError:
-            return
-        if kind == "stop":
-            return
-        if kind == "join":
-            context.join(body)
-            send(connection, ("ready", None))
-        else:
-            task, payload = body
-            connection.send_bytes(_run(task, payload, context))
+            if kind == "stop":
+                break
+            if kind == "join":
+                context.join(body)
+                send(connection, ("ready", None))
+            else:
+                task, payload = body
+                connection.send_bytes(_run(task, payload, context))
+    except EOFError:
+        pass
+    except SystemExit as end:
+        # A task that exits ends its rank; the log says where.
+        traceback.print_exc()
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    context.leave()
+    return 0
 
 
 def _run(task: str, payload: Any, context: RankContext) -> bytes:
     try:
         value = load(task)(payload, context)
-        return pack(("returned", {"value": value, "group_lost": context.group_lost}))
+        return pack(("returned", {"value": value, "loss": context.loss}))
     except Exception as error:
         at = time.monotonic()
-        text = "".join(traceback.format_exception(error))
-        summary = f"{type(error).__name__}: {error}"
-        del error
-        context.abandon_group()
-        return pack(("raised", {"error": summary, "traceback": text, "at": at}))
+        body: dict[str, Any] = {
+            "error": f"{type(error).__name__}: {error}",
+            "traceback": "".join(traceback.format_exception(error)),
+            "at": at,
+        }
+    # Out of the handler nothing holds the frames of the task, and with them its process group.
+    context.unfit |= is_out_of_memory(body["error"])
+    context.abandon_group()
+    return pack(("raised", {**body, "loss": context.loss}))
 
 
 if __name__ == "__main__":
