@@ -296,6 +296,64 @@ def replay(
 
 
 @app.command(cls=OptionalJsonFile)
+def faults(
+    fault: Annotated[
+        list[str] | None,
+        typer.Option("--fault", metavar="NAME", help="Only this fault; repeatable."),
+    ] = None,
+    ranks: Annotated[int, typer.Option("--ranks", help="Number of local ranks, at least 2.")] = 2,
+    seed: _Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", parser=_folder, metavar="FOLDER", help="Write faults.json and tables there."
+        ),
+    ] = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option(
+            "--json",
+            metavar="[FILE.json]",
+            help="Write a JSON document; to standard output without a file, or with -.",
+        ),
+    ] = None,
+    kill_matrix: Annotated[
+        str | None,
+        typer.Option(
+            "--kill-matrix",
+            metavar="SUITE",
+            help="Count the cases of this suite that see each fault: smoke or pr.",
+        ),
+    ] = None,
+) -> None:
+    """Break checkpointing on purpose, and check that the lab catches and names each fault.
+
+    Exit status: 0 every fault is caught and rightly named; 1 one is not, or changes nothing; 2 the
+    call is wrong; 3 the ranks could not be started; 130 interrupted.
+    """
+    from harness.faults.command import run_faults
+    from harness.ranks import RankStartError
+
+    with _bad_values_are_usage_errors():
+        try:
+            status = run_faults(
+                fault or (),
+                ranks=ranks,
+                seed=seed,
+                out=out,
+                json_file=json_file,
+                suite=kill_matrix,
+            )
+        except RankStartError as error:
+            typer.echo(f"the ranks could not be started: {error}", err=True)
+            status = 3
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            status = INTERRUPTED
+    raise typer.Exit(status)
+
+
+@app.command(cls=OptionalJsonFile)
 def bench(
     names: Annotated[
         list[str] | None,

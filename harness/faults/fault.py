@@ -14,7 +14,7 @@ from harness.findings import CauseKind, Finding
 from harness.row import Outcome, Row
 from matrix.case import Case
 from matrix.subject import Subject
-from matrix.values import Value
+from matrix.values import Condition, Value
 
 Family = Literal[
     "statistics",
@@ -88,6 +88,8 @@ class Fault:
     """Axis name -> the values under which it must show; the others are at their default."""
     sign: Sign
     """What it must look like there."""
+    reach: Condition = field(default_factory=dict, hash=False)
+    """Where else it can show, as a condition on cells: elsewhere it touches nothing."""
     case_timeout: float = 60.0
     """Seconds until one of its cases counts as hung."""
 

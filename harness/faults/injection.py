@@ -16,7 +16,7 @@ Status = Literal["caught", "misnamed", "missed", "changes nothing", "not run"]
 """What became of a fault: ``missed`` where a case that must show it passes, ``changes nothing``
 where all of them do."""
 
-_HAS_CUDA = "harness.faults.injection:has_cuda"
+_CUDA_HERE = "harness.faults.injection:cuda_here"
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,16 @@ class Injection:
         }
 
 
-def inject(faults: Iterable[Fault], pool: RankPool, *, seed: int = 0) -> Iterator[Injection]:
+def inject(
+    faults: Iterable[Fault], pool: RankPool, *, seed: int = 0, cuda: bool = False
+) -> Iterator[Injection]:
     """Run the cases of faults.
 
     Args:
         faults: The faults.
         pool: The ranks.
         seed: Seed of the run.
+        cuda: Whether the ranks have a CUDA device; without one some faults are not run.
 
     Yields:
         One injection per fault, as its last case ends.
@@ -81,19 +84,27 @@ def inject(faults: Iterable[Fault], pool: RankPool, *, seed: int = 0) -> Iterato
     Raises:
         harness.ranks.RankStartError: If no ranks can be started.
     """
-    cuda: bool | None = None
     for fault in faults:
-        if fault.needs_cuda:
-            if cuda is None:
-                cuda = all(result.value for result in pool.run(_HAS_CUDA, None, 60.0))
-            if not cuda:
-                yield Injection(fault, ())
-                continue
+        if fault.needs_cuda and not cuda:
+            yield Injection(fault, ())
+            continue
         options = RunOptions(arm=fault.judged_arm, seed=seed, case_timeout=fault.case_timeout)
         yield Injection(fault, tuple(run_case(case, pool, options) for case in fault.cases))
 
 
-def has_cuda(payload: object, context: object) -> bool:
+def has_cuda(pool: RankPool) -> bool:
+    """Tell whether every rank of a pool has a CUDA device.
+
+    Args:
+        pool: The ranks.
+
+    Raises:
+        harness.ranks.RankStartError: If no ranks can be started.
+    """
+    return all(bool(result.value) for result in pool.run(_CUDA_HERE, None, 60.0))
+
+
+def cuda_here(payload: object, context: object) -> bool:
     """Tell whether a rank has a CUDA device; a task for :meth:`harness.ranks.RankPool.run`."""
     import torch
 

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from matrix.subject import NO_BATCH_NORM, Subject
+from matrix.subjects import SUBJECTS
+
+WITH_NORMS = tuple(
+    subject.name
+    for subject in SUBJECTS
+    if NO_BATCH_NORM not in subject.narrowings or subject.name == "instance-norm"
+)
+"""Names of the subjects of the matrix with running statistics in one of torch's own norms."""
 
 
 def _subject(
@@ -101,3 +109,31 @@ INITIALIZED_FROM_DATA = _subject(
 MEAN_OVER_RANKS = _subject(
     "mean-over-ranks", "models:MeanOverRanks", "a collective inside the boundary"
 )
+
+OWN_SUBJECTS: tuple[Subject, ...] = (
+    KEYWORD_INPUT,
+    NESTED_INPUT,
+    REUSED_WORKSPACE,
+    SCALED_IN_PLACE,
+    WRITTEN_BACK,
+    SHARED_CAST,
+    LATE_BINDING,
+    NO_INPUT_GRADIENT,
+    COUNTED_ROWS,
+    AUXILIARY_LOSS,
+    HOOKED_COUNTER,
+    GROWING_CACHE,
+    NUMPY_MASK,
+    GENERATOR_MASK,
+    OWN_ORDER,
+    MOVING_CENTRE,
+    SWITCHED_ADAPTER,
+    AMBIENT_SWITCH,
+    STACK,
+    NESTED,
+    FROZEN_PART,
+    HALF_FROZEN,
+    INITIALIZED_FROM_DATA,
+    MEAN_OVER_RANKS,
+)
+"""All of them."""

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from harness.arms.torch_checkpoint import replace_checkpoint
+from harness.arms.torch_checkpoint import Contexts, replace_checkpoint
 from harness.faults.arms.contexts import Each, Switch
 
 
@@ -49,7 +49,11 @@ def casts_saved(module: nn.Module) -> Switch:
         casts = operator == torch.ops.aten._to_copy.default
         return CheckpointPolicy.MUST_SAVE if casts else CheckpointPolicy.PREFER_RECOMPUTE
 
-    return replace_checkpoint(module, lambda boundary: create_selective_checkpoint_contexts(policy))
+    def contexts(boundary: nn.Module) -> Contexts:
+        made: Contexts = create_selective_checkpoint_contexts(policy)  # type: ignore[no-untyped-call]  # torch's
+        return made
+
+    return replace_checkpoint(module, contexts)
 
 
 def _without_autocast() -> Each:

@@ -26,7 +26,7 @@ def reentrant(module: nn.Module) -> Switch:
 def detached_output(module: nn.Module) -> Switch:
     """Return the outputs of the first boundary without their graph."""
     first = next(m for m in module.modules() if hasattr(m, "_gradient_checkpointed_call"))
-    checkpointed = first._gradient_checkpointed_call
+    checkpointed: Any = first._gradient_checkpointed_call
 
     def call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return _detached(checkpointed(fn, *args, **kwargs))

@@ -52,8 +52,8 @@ def one_element_of_one_rank(module: nn.Module) -> Switch:
             with bound(kept):
                 yield
         finally:
-            if last:
-                floats = [item.buffer for item in kept if item.buffer.is_floating_point()]
+            floats = [item.buffer for item in kept if item.buffer.is_floating_point()]
+            if last and floats:
                 with torch.no_grad():
                     floats[-1].data.view(-1)[0] *= 1 + 1e-5
 

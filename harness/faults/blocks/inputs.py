@@ -88,7 +88,7 @@ class WrittenBack(_Model):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, channels) to (N, channels)."""
-        state = {"rows": self.first(x)}
+        state: dict[str, Tensor] = {"rows": self.first(x)}
         self._gradient_checkpointed_call(self._forward, state)
         return state["rows"]
 
@@ -114,9 +114,10 @@ class LateBinding(_Model):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, channels) to (N, channels)."""
+        y: Tensor = x
         for layer in (self.first, self.last):
-            x = self._gradient_checkpointed_call(lambda rows: layer(rows).tanh(), x)  # noqa: B023
-        return x
+            y = self._gradient_checkpointed_call(lambda rows: layer(rows).tanh(), y)  # noqa: B023
+        return y
 
 
 def rows_without_gradient(

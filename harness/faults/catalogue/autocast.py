@@ -20,6 +20,7 @@ AUTOCAST: tuple[Fault, ...] = (
         subjects=(subject_named("readme"), subject_named("basic")),
         axes=_BF16,
         sign=Sign(outcome="error", path="replay/*", kind=CauseKind.DTYPE_DRIFT),
+        reach=_BF16,
     ),
     Fault(
         name="autocast-lost-unchecked",
@@ -30,6 +31,7 @@ AUTOCAST: tuple[Fault, ...] = (
         subjects=(subject_named("own-norm"),),
         axes=_BF16,
         sign=Sign(outcome="error", path="replay/*", kind=CauseKind.DTYPE_DRIFT),
+        reach=_BF16,
     ),
     Fault(
         name="autocast-cache-kept",
@@ -45,6 +47,7 @@ AUTOCAST: tuple[Fault, ...] = (
             kind=CauseKind.DTYPE_DRIFT,
             cause="autocast",
         ),
+        reach=_BF16,
     ),
     Fault(
         name="autocast-cast-shared",
@@ -55,6 +58,7 @@ AUTOCAST: tuple[Fault, ...] = (
         subjects=(SHARED_CAST,),
         axes=_BF16,
         sign=Sign(outcome="error", path="*", kind=CauseKind.ORDER_DRIFT),
+        reach=_BF16,
     ),
 )
 """Its dtype, and its cache of cast weights."""

@@ -26,6 +26,7 @@ GRADIENTS: tuple[Fault, ...] = (
         subjects=(subject_named("dropout"), subject_named("readme")),
         axes={"backward": ("autograd.grad",)},
         sign=Sign(outcome="error", path="exception", kind=CauseKind.REENTRANT),
+        reach={"backward": ("autograd.grad",)},
     ),
     Fault(
         name="reentrant-without-input-gradient",

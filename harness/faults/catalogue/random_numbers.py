@@ -5,11 +5,14 @@ from __future__ import annotations
 from harness.faults.fault import Fault, Sign
 from harness.faults.subjects import GENERATOR_MASK, NUMPY_MASK, OWN_ORDER
 from harness.findings import CauseKind
-from matrix.subjects import subject_named
+from matrix.subjects import SUBJECTS, subject_named
 
 _ARMS = "harness.faults.arms.random_numbers"
 _TORCH = "harness.arms.torch_checkpoint:install"
 _DROPOUT = subject_named("dropout")
+_DRAWING = tuple(
+    subject.name for subject in SUBJECTS if subject == _DROPOUT or "dropout" in subject.options
+)
 
 
 def _drawn(cause: str) -> Sign:
@@ -32,6 +35,7 @@ RANDOM_NUMBERS: tuple[Fault, ...] = (
         subjects=(_DROPOUT,),
         axes={"wrapper": ("none", "ddp")},
         sign=_drawn("(?i)torch"),
+        reach={"subject": _DRAWING},
     ),
     Fault(
         name="rng-not-put-back",
@@ -42,6 +46,7 @@ RANDOM_NUMBERS: tuple[Fault, ...] = (
         subjects=(_DROPOUT,),
         axes={"accumulation": ("joint",)},
         sign=Sign(outcome="differs", path="random_state/torch", kind=CauseKind.RANDOM_STATE),
+        reach={"subject": _DRAWING},
     ),
     Fault(
         name="cuda-rng-not-preserved",
@@ -52,6 +57,7 @@ RANDOM_NUMBERS: tuple[Fault, ...] = (
         subjects=(_DROPOUT,),
         axes={"device": ("cuda",)},
         sign=_drawn("(?i)cuda"),
+        reach={"subject": _DRAWING, "device": ("cuda",)},
     ),
     Fault(
         name="python-random",
@@ -61,6 +67,7 @@ RANDOM_NUMBERS: tuple[Fault, ...] = (
         arm=_TORCH,
         subjects=(subject_named("python-random"),),
         sign=_drawn("(?i)python"),
+        reach={"subject": ("python-random",)},
     ),
     Fault(
         name="numpy-random",

@@ -22,6 +22,7 @@ RANKS: tuple[Fault, ...] = (
         subjects=(_README, _BASIC),
         axes={"wrapper": ("ddp",), "accumulation": ("no_sync",)},
         sign=_REDUCED,
+        reach={"wrapper": ("ddp",), "accumulation": ("no_sync",)},
     ),
     Fault(
         name="gradient-averaged-twice",
@@ -32,6 +33,7 @@ RANKS: tuple[Fault, ...] = (
         subjects=(_README, _BASIC),
         axes={"wrapper": ("ddp",)},
         sign=_REDUCED,
+        reach={"wrapper": ("ddp",)},
     ),
     Fault(
         name="parameter-not-reduced",
@@ -42,6 +44,7 @@ RANKS: tuple[Fault, ...] = (
         subjects=(_README, _BASIC),
         axes={"wrapper": ("ddp",), "init_sync": (False,)},
         sign=_REDUCED,
+        reach={"wrapper": ("ddp",)},
     ),
     Fault(
         name="broadcast-overwrites-buffer",
@@ -57,6 +60,7 @@ RANKS: tuple[Fault, ...] = (
             kind=CauseKind.BUFFER_SYNC,
             also=(CauseKind.STATE_MOVED,),
         ),
+        reach={"wrapper": ("ddp",), "broadcast_buffers": (True,)},
     ),
     Fault(
         name="replay-skipped-on-one-rank",

@@ -20,6 +20,7 @@ _TORCH = "harness.arms.torch_checkpoint:install"
 _OURS = "harness.arms.checkpointed:install"
 _SPECTRAL = subject_named("spectral-norm")
 _CODEBOOK = subject_named("codebook")
+_READ = {"subject": ("spectral-norm", "codebook", "rebound")}
 _READ_MOVED = Sign(
     outcome="differs",
     path="gradients/*",
@@ -37,6 +38,7 @@ STATE: tuple[Fault, ...] = (
         subjects=(_SPECTRAL,),
         axes={"wrapper": ("none", "ddp")},
         sign=_READ_MOVED,
+        reach={"subject": ("spectral-norm",)},
     ),
     Fault(
         name="codebook-moved",
@@ -46,6 +48,7 @@ STATE: tuple[Fault, ...] = (
         arm=_TORCH,
         subjects=(_CODEBOOK,),
         sign=_READ_MOVED,
+        reach={"subject": ("codebook",)},
     ),
     Fault(
         name="counter-buffer-rebound",
@@ -64,6 +67,7 @@ STATE: tuple[Fault, ...] = (
                 CauseKind.REPEATED_UPDATE,
             ),
         ),
+        reach={"subject": ("rebound",)},
     ),
     Fault(
         name="given-back-before-last-use",
@@ -74,6 +78,7 @@ STATE: tuple[Fault, ...] = (
         subjects=(_SPECTRAL,),
         axes={"backward": ("retained", "retained3")},
         sign=_READ_MOVED,
+        reach={**_READ, "backward": ("retained", "retained3")},
     ),
     Fault(
         name="wrong-microbatch",
@@ -84,6 +89,7 @@ STATE: tuple[Fault, ...] = (
         subjects=(_SPECTRAL,),
         axes={"accumulation": ("joint",), "wrapper": ("none", "ddp")},
         sign=_READ_MOVED,
+        reach=_READ,
     ),
     Fault(
         name="one-element-of-one-rank",
@@ -94,6 +100,7 @@ STATE: tuple[Fault, ...] = (
         subjects=(subject_named("readme"), subject_named("own-norm")),
         axes={"wrapper": ("none", "ddp")},
         sign=Sign(outcome="differs", path="buffers/*", kind=CauseKind.STATE_WRITTEN),
+        reach={"buffers_follow_data": (True,)},
     ),
     Fault(
         name="buffer-written-by-model",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.faults.fault import Fault, Sign
-from harness.faults.subjects import NESTED
+from harness.faults.subjects import NESTED, WITH_NORMS
 from harness.findings import CauseKind
 from matrix.subjects import subject_named
 
@@ -11,6 +11,7 @@ _ARMS = "harness.faults.arms.statistics"
 _README = subject_named("readme")
 _TWICE = subject_named("called-twice")
 _BASIC = subject_named("basic")
+_NORMS = {"subject": WITH_NORMS, "running_stats": (True,)}
 _UPDATED_AGAIN = Sign(
     outcome="differs",
     path="buffers/*num_batches_tracked",
@@ -28,6 +29,7 @@ STATISTICS: tuple[Fault, ...] = (
         subjects=(_README, _TWICE, _BASIC),
         axes={"wrapper": ("none", "ddp")},
         sign=_UPDATED_AGAIN,
+        reach=_NORMS,
     ),
     Fault(
         name="square-root-momentum",
@@ -43,6 +45,7 @@ STATISTICS: tuple[Fault, ...] = (
             also=(CauseKind.MISSING_UPDATE,),
             cause="updated twice",
         ),
+        reach=_NORMS,
     ),
     Fault(
         name="no-momentum-in-replay",
@@ -53,6 +56,7 @@ STATISTICS: tuple[Fault, ...] = (
         subjects=(_README,),
         axes={"bn_momentum": (0.1, 1.0)},
         sign=_UPDATED_AGAIN,
+        reach=_NORMS,
     ),
     Fault(
         name="updated-only-in-replay",
@@ -66,6 +70,7 @@ STATISTICS: tuple[Fault, ...] = (
             path="buffers/*num_batches_tracked",
             kind=CauseKind.MISSING_UPDATE,
         ),
+        reach=_NORMS,
     ),
     Fault(
         name="restore-skipped-on-exception",
@@ -75,6 +80,7 @@ STATISTICS: tuple[Fault, ...] = (
         arm=f"{_ARMS}:restore_skipped_on_exception",
         subjects=(_README, _BASIC),
         sign=_UPDATED_AGAIN,
+        reach=_NORMS,
     ),
     Fault(
         name="restored-by-copy",
@@ -85,6 +91,7 @@ STATISTICS: tuple[Fault, ...] = (
         subjects=(_README, _BASIC),
         axes={"accumulation": ("plain_then_checkpointed",)},
         sign=Sign(outcome="error", path="exception", kind=CauseKind.SAVED_TENSOR_WRITTEN),
+        reach=_NORMS,
     ),
     Fault(
         name="restored-after-first-replay-only",
@@ -99,6 +106,7 @@ STATISTICS: tuple[Fault, ...] = (
             path="buffers/*num_batches_tracked",
             kind=CauseKind.REPEATED_UPDATE,
         ),
+        reach={**_NORMS, "backward": ("retained", "retained3")},
     ),
     Fault(
         name="forward-update-undone",
@@ -112,6 +120,7 @@ STATISTICS: tuple[Fault, ...] = (
             path="buffers/*num_batches_tracked",
             kind=CauseKind.MISSING_UPDATE,
         ),
+        reach=_NORMS,
     ),
     Fault(
         name="variance-not-restored",
@@ -121,6 +130,7 @@ STATISTICS: tuple[Fault, ...] = (
         arm=f"{_ARMS}:variance_forgotten",
         subjects=(_README, _BASIC),
         sign=Sign(outcome="differs", path="buffers/*running_var", kind=CauseKind.STATE_WRITTEN),
+        reach=_NORMS,
     ),
     Fault(
         name="buffer-rebound",
@@ -131,6 +141,7 @@ STATISTICS: tuple[Fault, ...] = (
         subjects=(_README, _BASIC),
         axes={"wrapper": ("none", "ddp")},
         sign=Sign(outcome="differs", path="rebound/*", kind=CauseKind.STATE_REBOUND),
+        reach=_NORMS,
     ),
     Fault(
         name="nested-restored-from-a-stack",
@@ -159,6 +170,7 @@ STATISTICS: tuple[Fault, ...] = (
             path="buffers/*num_batches_tracked",
             kind=CauseKind.MISSING_UPDATE,
         ),
+        reach=_NORMS,
     ),
 )
 """They are checked on every rank after every forward, backward and step."""

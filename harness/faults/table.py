@@ -1,0 +1,80 @@
+"""What became of the faults, as a table in a terminal and in Markdown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.faults.injection import Injection, Status
+from harness.report.terminal import show_findings
+
+_STYLES: dict[Status, str] = {
+    "caught": "green",
+    "misnamed": "bold yellow",
+    "missed": "bold red",
+    "changes nothing": "bold red",
+    "not run": "dim",
+}
+
+
+def show_injections(injections: Sequence[Injection], console: Console) -> None:
+    """Print one line per fault, then what is wrong with those that were not caught as they must.
+
+    Args:
+        injections: What became of each fault.
+        console: Where to print.
+    """
+    grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
+    for heading in ("fault", "result", "cases", "named", "stands for"):
+        grid.add_column(heading, no_wrap=True)
+    for injection in injections:
+        grid.add_row(
+            injection.fault.name,
+            Text(status_text(injection), style=_STYLES[injection.status]),
+            str(len(injection.rows)),
+            ", ".join(kind.value for kind in injection.kinds) or "-",
+            injection.fault.report,
+        )
+    console.print(grid, crop=False)
+    for injection in injections:
+        if injection.status not in ("caught", "not run"):
+            _show_wrong(injection, console)
+    console.print(summary(injections))
+
+
+def status_text(injection: Injection) -> str:
+    """Return what became of a fault, in a few words."""
+    if injection.status == "misnamed":
+        return f"misnamed: must be {injection.fault.sign.kind.value}"
+    if injection.status == "not run":
+        return "not run: needs CUDA"
+    return injection.status
+
+
+def summary(injections: Sequence[Injection]) -> str:
+    """Return how many faults there are and what became of them, in one line."""
+    counts = Counter(injection.status for injection in injections)
+    parts = [f"{counts[status]} {status}" for status in _STYLES if counts[status]]
+    number = len(injections)
+    return f"{number} fault{'' if number == 1 else 's'}: {', '.join(parts)}"
+
+
+def exit_status(injections: Sequence[Injection]) -> int:
+    """Return 0 where every fault that could be injected here was caught and rightly named."""
+    return int(any(injection.status not in ("caught", "not run") for injection in injections))
+
+
+def _show_wrong(injection: Injection, console: Console) -> None:
+    sign = injection.fault.sign
+    console.print(
+        f"{injection.fault.name} ({status_text(injection)}): {injection.fault.doc}; "
+        f"it must end as {sign.outcome}, with {sign.path} named {sign.kind.value}"
+        + (f" and a cause like {sign.cause!r}" if sign.cause else "")
+    )
+    for row in injection.wrong_rows:
+        show_findings(row, console)
