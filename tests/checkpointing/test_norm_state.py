@@ -316,3 +316,26 @@ def test_a_quantisation_aware_layer_reads_the_statistics_of_its_norm(style: str)
     layer = qat.ConvBn2d(2, 2, 3, padding=1, qconfig=config)
 
     assert_checkpointing_changes_nothing(Block(layer), style, torch.randn(3, 2, 5, 5))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda block: block.eval(),
+        lambda block: block.body[1].eval(),
+        lambda block: block.body[2].train(),
+    ],
+    ids=["block in eval", "norm in eval", "norm in training"],
+)
+def test_modes_switched_before_backward_leave_the_statistics_of_the_forward(change: Any) -> None:
+    block = Block(partly_frozen().train())
+    block.body[2].eval()
+    configure_gradient_checkpointing(block)
+    for _ in range(3):  # the third forward is not watched
+        loss = block(torch.randn(9, 6, requires_grad=True)).sum()
+        before = copy.deepcopy(block.state_dict())
+        change(block)
+        loss.backward()
+        assert differences(before, block.state_dict()) == []
+        block.train()
+        block.body[2].eval()

@@ -208,6 +208,13 @@ class ReplayFrame:
         try:
             if len(threads.in_use_by_thread) > 1:
                 threads.check(plan, replaying=True)
+            # First the modes of the forward: they decide which norms write their statistics.
+            if (
+                flags
+                or not boundary.training
+                or tuple(map(_training, plan.modules)) != self._training
+            ):
+                self._switch_back(flags or [], switched)
             if plan.norms:
                 # A dispatch mode of the user (selective checkpointing) must not see our operations.
                 if _dispatch_modes():
@@ -215,12 +222,6 @@ class ReplayFrame:
                         redirect_statistics(plan.norms, statistics)
                 else:
                     redirect_statistics(plan.norms, statistics)
-            if (
-                flags
-                or not boundary.training
-                or tuple(map(_training, plan.modules)) != self._training
-            ):
-                self._switch_back(flags or [], switched)
             if self._is_guided:
                 return self._guided_replay(saved)
             return self._fn(*saved)
