@@ -43,9 +43,26 @@ def fresh_arguments(
         for position, leaf in enumerate(leaves(made))
         if isinstance(leaf.value, Tensor) and leaf.value.requires_grad
     }
+    return *as_call(made), wanted
+
+
+def as_call(made: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return inputs as arguments of a call: a mapping is keywords, a tuple several arguments.
+
+    Args:
+        made: What an input function returned.
+
+    Returns:
+        The positional and the keyword arguments.
+    """
     if isinstance(made, Mapping):
-        return (), dict(made), wanted
-    return made if type(made) is tuple else (made,), {}, wanted
+        return (), dict(made)
+    return made if type(made) is tuple else (made,), {}
+
+
+def forget_inputs() -> None:
+    """Let go of the inputs that are kept between cases."""
+    _KEPT.clear()
 
 
 def _inputs(job: Job, rank: int, microbatch: int) -> Any:

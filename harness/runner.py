@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.arms import Arm
 from harness.job import make_job
@@ -52,6 +52,8 @@ class RunOptions:
     """Seed of the run."""
     case_timeout: float = 60.0
     """Seconds until a case counts as hung."""
+    localized: bool = True
+    """Whether what differs is looked into on a recorded run."""
 
 
 def run_case(case: Case, pool: Ranks, options: RunOptions) -> Row:
@@ -71,6 +73,7 @@ def run_case(case: Case, pool: Ranks, options: RunOptions) -> Row:
     start = time.monotonic()
     arm = options.arm
     job = make_job(case, arm=arm.install, seed=options.seed, arm_arguments=arm.arguments)
+    job = replace(job, localized=options.localized)
     verdict = combine(pool.run(JUDGE, job, options.case_timeout))
     return Row(
         case=case.id,

@@ -1,0 +1,93 @@
+"""Which modules of a model become boundaries: named by a person, or proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from wcn_ckpt.checkpointing.refusals import why_not_checkpointable
+
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Modules of one class that could be boundaries together."""
+
+    pattern: str
+    """What to give to ``--boundary``."""
+    names: tuple[str, ...]
+    """Their paths; the empty one is the model itself."""
+
+
+def matching(module: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
+    """Return the modules that patterns name.
+
+    Args:
+        module: The model.
+        patterns: Each the name of a class, with or without its module, or a pattern of the shell
+            for paths, in which ``*`` stays within one part: ``layers.*``. An empty one, and ``.``,
+            name the model itself.
+
+    Returns:
+        Path -> module; one inside another is there too if it is named.
+    """
+    return {
+        name: child
+        for name, child in module.named_modules()
+        if any(_matches(name, child, pattern) for pattern in patterns)
+    }
+
+
+def candidates(module: nn.Module) -> list[Candidate]:
+    """Propose boundaries: classes of which a model has several in a list, then the model itself.
+
+    Args:
+        module: The model.
+
+    Returns:
+        The outermost repeated blocks first. Classes of which an instance cannot be a boundary are
+        left out, and single layers of torch where there are blocks.
+    """
+    groups: dict[type[nn.Module], list[str]] = {}
+    for name, parent in module.named_modules():
+        if not isinstance(parent, _CONTAINERS):
+            continue
+        for key, child in parent.named_children():
+            if why_not_checkpointable(child) is None and any(True for _ in child.parameters()):
+                groups.setdefault(type(child), []).append(f"{name}.{key}" if name else key)
+    found = [
+        Candidate(kind.__name__, tuple(names))
+        for kind, names in groups.items()
+        if any(True for _ in module.get_submodule(names[0]).children()) and _outermost(names)
+    ]
+    found.sort(key=lambda candidate: (candidate.names[0].count("."), -len(candidate.names)))
+    if why_not_checkpointable(module) is None:
+        found.append(Candidate(".", ("",)))
+    return found
+
+
+def default_boundaries(module: nn.Module) -> Candidate | None:
+    """Return what is checkpointed where a person names nothing: the first candidate."""
+    return next(iter(candidates(module)), None)
+
+
+def _matches(name: str, module: nn.Module, pattern: str) -> bool:
+    if pattern in ("", "."):
+        return name == ""
+    for kind in type(module).__mro__[:-1]:
+        if kind is nn.Module:
+            break
+        if pattern in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}"):
+            return True
+    parts, wanted = name.split("."), pattern.split(".")
+    return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
+
+
+def _outermost(names: Sequence[str]) -> bool:
+    return not any(
+        other != name and name.startswith(f"{other}.") for name in names for other in names
+    )

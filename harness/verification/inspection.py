@@ -1,0 +1,195 @@
+"""Looks at a model before anything is judged: can it train, what has it got, which axes apply."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from harness.devices import device_of
+from harness.importing import load
+from harness.inputs import as_call
+from harness.losses import checked_loss, default_loss
+from harness.ranks.context import RankContext
+from harness.structures import tensors, with_tensors
+from harness.verification import randomness
+from harness.verification.boundaries import Candidate, candidates
+from harness.verification.building import model
+from harness.verification.flags import own_flag
+from harness.verification.targets import TargetError, build_inputs
+
+TASK = "harness.verification.inspection:inspect"
+"""Importable name of the task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is to be looked at."""
+
+    target: Any
+    """What the model was named by."""
+    inputs_target: Any
+    """What the inputs were named by."""
+    boundaries: tuple[str, ...] = ()
+    """Patterns of boundaries; empty to use the model's own checkpointing, or to have some
+    proposed."""
+    loss: str | None = None
+    """Importable name of the loss."""
+    device: str = "cpu"
+    """Where the model is put."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Why a model cannot be judged, in one clear line."""
+
+    text: str
+    """What is wrong and what to do."""
+    bad_call: bool
+    """Whether what was named is at fault, rather than the model's training step."""
+    detail: str = ""
+    """A traceback, where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What a model has."""
+
+    name: str
+    """Name of its class."""
+    flag: str | None
+    """How its own gradient checkpointing is switched on; see `harness.verification.flags`."""
+    candidates: tuple[Candidate, ...]
+    """What could be boundaries, the proposal first."""
+    parameters: int
+    """How many numbers it learns."""
+    batch_norms: bool
+    """Whether it has a BatchNorm that trains."""
+    draws: bool
+    """Whether it has dropout or the like that can be switched off."""
+    unused_parameters: tuple[str, ...]
+    """Parameters that require grad and get none from a step."""
+    foreign_inputs: bool
+    """Whether an input requires grad."""
+
+
+def inspect(question: Question, context: RankContext) -> Inspection | Problem:
+    """Look at a model; a task for :meth:`harness.ranks.RankPool.run`.
+
+    Args:
+        question: What to look at.
+        context: The rank this runs on.
+
+    Returns:
+        What it has, or why it cannot be judged.
+    """
+    device = device_of(question.device, context.rank)
+    try:
+        built = model(target=question.target, inputs_target=question.inputs_target)
+        given = build_inputs(question.inputs_target, question.target, 0)
+    except TargetError as error:
+        cause = error.__cause__
+        detail = "".join(traceback.format_exception(cause)) if cause else ""
+        return Problem(text=str(error), bad_call=True, detail=detail)
+    except Exception as error:
+        return _raised("the model could not be prepared", error, bad_call=True)
+    flag = own_flag(built)
+    proposed = tuple(candidates(built))
+    try:
+        model(
+            target=question.target,
+            inputs_target=question.inputs_target,
+            boundaries=question.boundaries,
+        )
+    except TargetError as error:
+        return Problem(text=str(error), bad_call=True)
+    except ValueError as error:
+        return Problem(text=f"--boundary: {error}", bad_call=True)
+    draws = randomness.draws(built)
+    randomness.dropout(built, "off")
+    built.to(device).train()
+    step = _ordinary_step(built, given, question.loss, device)
+    if isinstance(step, Problem):
+        return step
+    return Inspection(
+        name=type(built).__name__,
+        flag=flag,
+        candidates=proposed,
+        parameters=sum(p.numel() for p in built.parameters() if p.requires_grad),
+        batch_norms=any(
+            isinstance(child, _BatchNorm) and child.training for child in built.modules()
+        ),
+        draws=draws,
+        unused_parameters=tuple(
+            name for name, p in built.named_parameters() if p.requires_grad and p.grad is None
+        ),
+        foreign_inputs=step,
+    )
+
+
+def _ordinary_step(
+    built: nn.Module, given: Any, loss_name: str | None, device: torch.device
+) -> bool | Problem:
+    """Run one ordinary forward and backward; tell whether an input requires grad."""
+
+    def fresh(tensor: Tensor) -> Tensor:
+        return tensor.detach().to(device, copy=True).requires_grad_(tensor.requires_grad)
+
+    try:
+        positional, keywords = as_call(with_tensors(given, fresh))
+        leaves = tensors([*positional, *keywords.values()])
+    except Exception as error:
+        return _raised("the inputs cannot be copied", error, bad_call=True)
+    trainable = any(value.requires_grad for value in built.parameters())
+    wanted = any(leaf.requires_grad for leaf in leaves)
+    if not trainable and not wanted:
+        return Problem(
+            text="there is nothing to train: no parameter and no input requires grad, so there is "
+            "no backward and checkpointing does nothing; let a parameter or an input require grad",
+            bad_call=False,
+        )
+    try:
+        output = built(*positional, **keywords)
+        output = list(output) if _is_generator(output) else output
+        returned = tensors(output)
+        if loss_name is None:
+            loss = default_loss(returned, torch.Generator().manual_seed(0))
+        else:
+            loss = checked_loss(load(loss_name)(output), loss_name)
+    except Exception as error:
+        return _raised("an ordinary forward, without checkpointing, raised", error, bad_call=False)
+    if not loss.requires_grad:
+        return Problem(
+            text=f"no output carries a gradient: {_outputs_text(returned)}; there is no backward "
+            "and checkpointing does nothing; give a loss with --loss, or check for no_grad and "
+            "detach in the model",
+            bad_call=False,
+        )
+    try:
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    except Exception as error:
+        return _raised("an ordinary backward, without checkpointing, raised", error, bad_call=False)
+    return wanted
+
+
+def _is_generator(output: Any) -> bool:
+    return hasattr(output, "gi_frame")
+
+
+def _outputs_text(returned: Sequence[Tensor]) -> str:
+    kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in returned})
+    return f"the model returned {len(returned)} tensors ({', '.join(kinds)})"
+
+
+def _raised(what: str, error: Exception, *, bad_call: bool) -> Problem:
+    summary = str(error).strip().partition("\n")[0]
+    return Problem(
+        text=f"{what} {type(error).__name__}: {summary}; make that work first",
+        bad_call=bad_call,
+        detail="".join(traceback.format_exception(error)),
+    )

@@ -1,0 +1,255 @@
+"""Runs verify: looks at the model, judges it at every axis that applies, and makes the report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from harness.arms import Arm
+from harness.checklist.answers import checklist
+from harness.checklist.measurement import Measurement
+from harness.findings import Finding
+from harness.job import make_job
+from harness.ranks import RankPool
+from harness.ranks.launch import Ranks
+from harness.ranks.pool import RankResult
+from harness.row import Row
+from harness.runner import RunOptions, run_case
+from harness.verification.axes import VERIFY_AXES, parse
+from harness.verification.inspection import TASK, Inspection, Problem, Question
+from harness.verification.local_ranks import LocalRank
+from harness.verification.plan import Plan, make_plan
+from harness.verification.report import Report, is_inapplicable
+from harness.verification.request import VerifyRequest
+from harness.verification.targets import importable_name, name_of
+from matrix.case import Case
+from matrix.suites import Plan as SuitePlan
+from matrix.suites import Selection, Suite, select
+from matrix.values import value_text
+
+_MEASURE = "harness.checklist.measurement:measure"
+_SUITE = Suite("verify", (SuitePlan(2),), "every pair of values that applies at least once")
+_ADVICE = "call wcn_ckpt.preserve_replay_state(model) once, after the model is built"
+
+Progress = Callable[[int, int, Row], None]
+"""Called with how many cases are done, how many there are, and the newest row."""
+
+
+def verify_request(request: VerifyRequest, progress: Progress | None = None) -> Report:
+    """Verify a model.
+
+    Args:
+        request: What is asked.
+        progress: Told about each case as it ends.
+
+    Returns:
+        The report; what is wrong with the request itself is in it too.
+
+    Raises:
+        RuntimeError: If a rank imports the file that calls this.
+        harness.ranks.RankStartError: If no ranks can be started.
+    """
+    _refuse_on_a_rank()
+    request, local = _importable(request)
+    try:
+        only = parse(request.axes)
+    except ValueError as error:
+        return _not_judged(name_of(request.target), Problem(text=str(error), bad_call=True))
+    with _ranks(request, local) as ranks:
+        found = _inspected(request, ranks)
+        if isinstance(found, Problem):
+            return _not_judged(name_of(request.target), found)
+        if isinstance(found, RankResult):
+            return _broken(name_of(request.target), found)
+        plan = make_plan(request, found, None if local else ranks.size)
+        if isinstance(plan, Problem):
+            return _not_judged(found.name, plan)
+        try:
+            selection = select(
+                _SUITE,
+                subjects=[plan.subject],
+                axes=VERIFY_AXES,
+                only={"device": (request.device,), **only},
+                seed=request.seed,
+            )
+        except ValueError as error:
+            return _not_judged(found.name, Problem(text=f"--axis: {error}", bad_call=True))
+        return _Verification(request, ranks, found, plan, selection, progress).report()
+
+
+class _Verification:
+    def __init__(
+        self,
+        request: VerifyRequest,
+        ranks: Ranks,
+        found: Inspection,
+        plan: Plan,
+        selection: Selection,
+        progress: Progress | None,
+    ) -> None:
+        self._request = request
+        self._ranks = ranks
+        self._found = found
+        self._plan = plan
+        self._selection = selection
+        self._progress = progress
+
+    def report(self) -> Report:
+        plan, request = self._plan, self._request
+        base_case = Case.of(plan.subject, {"device": request.device}, VERIFY_AXES)
+        base = self._row(base_case)
+        measured = self._measured(base_case)
+        remedied = self._remedied(base_case, base)
+        rows = [base]
+        cases = [case for case in self._selection.cases if case.id != base_case.id]
+        for number, case in enumerate(cases, start=1):
+            # What the first case found was looked into; the others mostly find the same.
+            row = self._row(case, localized=base.passed)
+            rows.append(row)
+            if self._progress is not None:
+                self._progress(number, len(cases), row)
+        if remedied is not None:
+            rows = [self._advised(row, remedied) for row in rows]
+        if is_inapplicable(rows[0]):
+            why = f"ordinary training raises: {str(rows[0].findings[0].got).partition(chr(10))[0]}"
+            return _not_judged(self._found.name, Problem(text=why, bad_call=False))
+        return Report(
+            name=self._found.name,
+            judged=plan.judged,
+            checklist=checklist(self._found.name, rows[:1], measured),
+            base=rows[0],
+            rows=tuple(rows),
+            remedied=remedied,
+            coverage=self._selection.coverage_text,
+            left_out={
+                ", ".join(narrowing.only): narrowing.reason for narrowing in plan.subject.narrowings
+            },
+            notes=tuple(self._notes()),
+        )
+
+    def _row(self, case: Case, arm: Arm | None = None, *, localized: bool = True) -> Row:
+        options = RunOptions(
+            arm=arm or self._plan.arm,
+            localized=localized,
+            seed=self._request.seed,
+            case_timeout=self._request.case_timeout,
+        )
+        row = run_case(case, self._ranks, options)
+        return replace(row, command=self._command(case))
+
+    def _command(self, case: Case) -> str:
+        words = [
+            f"{axis.name}={value_text(value)}"
+            for axis, value in zip(case.axes, case.values, strict=True)
+            if len(axis.values) > 1 and axis.name != "device"
+        ]
+        return " ".join([self._request.command, *(f"--axis {shlex.quote(w)}" for w in words)])
+
+    def _measured(self, case: Case) -> Measurement | str:
+        arm = self._plan.arm
+        job = make_job(case, arm=arm.install, seed=self._request.seed, arm_arguments=arm.arguments)
+        result = self._ranks.run(_MEASURE, job, self._request.case_timeout)[0]
+        if result.status == "returned":
+            return result.value  # type: ignore[no-any-return]  # a task returns anything
+        return f"the measured step {result.status}: {result.error}"
+
+    def _remedied(self, case: Case, base: Row) -> Row | None:
+        """Run the case again with the one line of ours, where there is something to remedy."""
+        if self._plan.remedy is None or base.passed or is_inapplicable(base):
+            return None
+        return self._row(case, self._plan.remedy)
+
+    def _advised(self, row: Row, remedied: Row) -> Row:
+        """Let findings name our line where it made them go away in the case that was tried."""
+        left = {_place(finding) for finding in remedied.findings}
+
+        def advised(finding: Finding) -> Finding:
+            if _place(finding) in left or remedied.outcome == "error":
+                return finding
+            return replace(finding, remedy=_ADVICE)
+
+        return replace(row, findings=tuple(map(advised, row.findings)))
+
+    def _notes(self) -> Iterator[str]:
+        unused = self._found.unused_parameters
+        if unused:
+            shown = ", ".join(unused[:3]) + (", ..." if len(unused) > 3 else "")
+            yield (
+                f"note: {len(unused)} parameters get no gradient from this loss ({shown}), so DDP "
+                "is run with find_unused_parameters=True"
+            )
+
+
+def _place(finding: Finding) -> str:
+    return finding.path.partition("[")[0]
+
+
+def _importable(request: VerifyRequest) -> tuple[VerifyRequest, bool]:
+    """Replace callables by names; tell whether one has none, so that it runs in this process."""
+    named: dict[str, Any] = {}
+    for field in ("target", "inputs", "loss"):
+        value = getattr(request, field)
+        if value is None or isinstance(value, str):
+            continue
+        name = importable_name(value) if callable(value) else None
+        if name is None:
+            return request, True
+        named[field] = name
+    return replace(request, **named), False
+
+
+@contextmanager
+def _ranks(request: VerifyRequest, local: bool) -> Iterator[Ranks]:
+    if local:
+        yield LocalRank()
+        return
+    backend = "gloo" if request.device == "cpu" else "auto"
+    with RankPool(request.ranks, backend=backend) as pool:
+        yield pool
+
+
+def _inspected(request: VerifyRequest, ranks: Ranks) -> Inspection | Problem | RankResult:
+    question = Question(
+        target=request.target,
+        inputs_target=request.inputs,
+        boundaries=request.boundaries,
+        loss=request.loss,
+        device=request.device,
+    )
+    results = ranks.run(TASK, question, request.case_timeout)
+    failed = next((result for result in results if result.status != "returned"), None)
+    return failed if failed is not None else results[0].value
+
+
+def _not_judged(name: str, problem: Problem) -> Report:
+    return Report(
+        name=name,
+        judged="",
+        problem=problem.text,
+        detail=problem.detail,
+        bad_call=problem.bad_call,
+    )
+
+
+def _broken(name: str, result: RankResult) -> Report:
+    how = "did not come to an end" if result.status == "stalled" else result.status
+    return Report(
+        name=name,
+        judged="",
+        problem=f"rank {result.rank} {how} while it looked at the model: {result.error}",
+        detail=result.detail,
+        broken=result.status in ("died", "stalled"),
+    )
+
+
+def _refuse_on_a_rank() -> None:
+    main = sys.modules.get("__main__")
+    if getattr(getattr(main, "__spec__", None), "name", "") == "harness.ranks.worker":
+        raise RuntimeError(
+            "verify was called while a rank imported this file; put the call under "
+            "'if __name__ == \"__main__\":'"
+        )
