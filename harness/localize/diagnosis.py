@@ -268,6 +268,12 @@ def _changed_plain_input(
 
 
 def _other_order(divergence: Divergence, wording: Wording) -> Diagnosis | None:
+    first, second = divergence.first, divergence.second
+    if first.entry.records_gradients and not second.entry.records_gradients:
+        return Diagnosis(
+            CauseKind.ORDER_DRIFT,
+            f"gradients are recorded in {wording.first} and not in {wording.second}",
+        )
     if divergence.what == "order":
         return Diagnosis(
             CauseKind.ORDER_DRIFT,

@@ -7,13 +7,14 @@ collective, so the run is what it is without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from harness.computations import Computation, wrap_computations
 from harness.localize.calls import Autocast, Call, Kind, Moment, Recording, Replay, Saved
 from harness.localize.generators import generator_states, generators_in, owned_generators
 from harness.localize.orphans import adopt_orphans
@@ -51,6 +52,7 @@ class Recorder:
                 self._modules.setdefault(path, module)
                 if not isinstance(module, torch.jit.ScriptModule):
                     self._hook(module, path, stack)
+            stack.callback(wrap_computations(self._subject, self._body))
             stack.enter_context(watch_torch_checkpoint(self))
             yield
         adopt_orphans(self.recording, self._orphans)
@@ -110,29 +112,24 @@ class Recorder:
         stack.callback(handle.remove)
         handle = module.register_forward_hook(after, with_kwargs=True)
         stack.callback(handle.remove)
-        call = getattr(module, "_gradient_checkpointed_call", None)
-        if call is not None:
-            wrapped = self._recorded_bodies(call, path)
-            object.__setattr__(module, "_gradient_checkpointed_call", wrapped)
 
-    def _recorded_bodies(self, call: Callable[..., Any], path: str) -> Callable[..., Any]:
-        def recorded_call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            def body(*fn_args: Any, **fn_kwargs: Any) -> Any:
-                if torch.compiler.is_compiling():
-                    return fn(*fn_args, **fn_kwargs)
-                entered = self._enter("body", path, fn_args, fn_kwargs)
-                try:
-                    output = fn(*fn_args, **fn_kwargs)
-                except BaseException:
-                    entered.stopped = True
-                    self._leave(entered, None)
-                    raise
-                self._leave(entered, output)
-                return output
+    def _body(self, computation: Computation, name: str) -> Computation:
+        path = plain_path(name)
 
-            return call(body, *args, **kwargs)
+        def body(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return computation(*args, **kwargs)
+            entered = self._enter("body", path, args, kwargs)
+            try:
+                output = computation(*args, **kwargs)
+            except BaseException:
+                entered.stopped = True
+                self._leave(entered, None)
+                raise
+            self._leave(entered, output)
+            return output
 
-        return recorded_call
+        return body
 
     def _enter(
         self,
@@ -218,7 +215,12 @@ class Recorder:
 def named_modules(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Yield path and module for everything below a module, without the names of wrappers."""
     for name, child in module.named_modules(prefix=path):
-        yield ".".join(part for part in name.split(".") if part not in _WRAPPERS), child
+        yield plain_path(name), child
+
+
+def plain_path(name: str) -> str:
+    """Return the path of a module without the names of wrappers."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def _inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Leaves:

@@ -96,11 +96,9 @@ def plain_attributes(module: nn.Module) -> dict[str, Leaf]:
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
     own = vars_of(module)
-    is_boundary = isinstance(module, GradientCheckpointingMixin)
     for name, value in list(own.items()):
-        if name in _OF_EVERY_MODULE or (is_boundary and hasattr(GradientCheckpointingMixin, name)):
-            continue
-        yield name, value
+        if name not in _OF_EVERY_MODULE and not hasattr(GradientCheckpointingMixin, name):
+            yield name, value
     for kind in type(module).__mro__:
         if kind is nn.Module or kind.__module__.startswith(("torch.", "wcn_ckpt.checkpointing")):
             continue
