@@ -118,11 +118,10 @@ class _Miscounted(TypedDict):
 
 
 def _miscounted(name: str, expected: int, got: int, ordinary: Trace, judged: Trace) -> _Miscounted:
-    here, there = dict(judged.module.named_modules()), dict(ordinary.module.named_modules())
-    boundary = here.get(name)
-    if boundary is None or name not in there:
+    boundary = _boundary(name, judged)
+    if boundary is None or _boundary(name, ordinary) is None:
         return _Miscounted(
-            cause=f"only one of the arms has a module of the name {name!r}",
+            cause=f"only one of the arms has a boundary of the name {name!r}",
             remedy="checkpoint blocks where they are, without a wrapper that changes their names",
             kind=CauseKind.STATE_KEYS,
             module=None,
@@ -139,6 +138,11 @@ def _miscounted(name: str, expected: int, got: int, ordinary: Trace, judged: Tra
         kind=CauseKind.UNWANTED_REPLAY if got > expected else CauseKind.NEVER_REPLAYED,
         module=name,
     )
+
+
+def _boundary(name: str, trace: Trace) -> nn.Module | None:
+    module = dict(trace.module.named_modules()).get(name)
+    return module if hasattr(module, "_gradient_checkpointed_call") else None
 
 
 def _replays_of(name: str, program: Program, ordinary: Trace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from harness.faults.fault import Fault
@@ -89,7 +89,9 @@ def inject(
             yield Injection(fault, ())
             continue
         options = RunOptions(arm=fault.judged_arm, seed=seed, case_timeout=fault.case_timeout)
-        yield Injection(fault, tuple(run_case(case, pool, options) for case in fault.cases))
+        again = f"ckpt-lab faults --fault {fault.name} --seed {seed} --ranks {pool.size}"
+        rows = (run_case(case, pool, options) for case in fault.cases)
+        yield Injection(fault, tuple(replace(row, command=again) for row in rows))
 
 
 def has_cuda(pool: RankPool) -> bool:

@@ -6,9 +6,10 @@ from harness.faults.fault import Fault, Sign
 from harness.faults.subjects import SHARED_CAST
 from harness.findings import CauseKind
 from matrix.subjects import subject_named
+from matrix.values import Condition
 
 _ARMS = "harness.faults.arms.autocast"
-_BF16 = {"autocast": ("bf16",)}
+_BF16: Condition = {"autocast": ("bf16",)}
 
 AUTOCAST: tuple[Fault, ...] = (
     Fault(

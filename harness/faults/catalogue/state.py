@@ -14,13 +14,14 @@ from harness.faults.subjects import (
 )
 from harness.findings import CauseKind
 from matrix.subjects import subject_named
+from matrix.values import Condition
 
 _ARMS = "harness.faults.arms.state"
 _TORCH = "harness.arms.torch_checkpoint:install"
 _OURS = "harness.arms.checkpointed:install"
 _SPECTRAL = subject_named("spectral-norm")
 _CODEBOOK = subject_named("codebook")
-_READ = {"subject": ("spectral-norm", "codebook", "rebound")}
+_READ: Condition = {"subject": ("spectral-norm", "codebook", "rebound")}
 _READ_MOVED = Sign(
     outcome="differs",
     path="gradients/*",

@@ -6,12 +6,13 @@ from harness.faults.fault import Fault, Sign
 from harness.faults.subjects import NESTED, WITH_NORMS
 from harness.findings import CauseKind
 from matrix.subjects import subject_named
+from matrix.values import Condition
 
 _ARMS = "harness.faults.arms.statistics"
 _README = subject_named("readme")
 _TWICE = subject_named("called-twice")
 _BASIC = subject_named("basic")
-_NORMS = {"subject": WITH_NORMS, "running_stats": (True,)}
+_NORMS: Condition = {"subject": WITH_NORMS, "running_stats": (True,)}
 _UPDATED_AGAIN = Sign(
     outcome="differs",
     path="buffers/*num_batches_tracked",
