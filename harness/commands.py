@@ -14,7 +14,7 @@ from harness.baseline import Baseline, read_baseline
 from harness.determinism import SETTINGS
 from harness.history import RESULTS_ROOT, estimated_seconds, latest_folder, remember
 from harness.ranks import Ranks
-from harness.ranks.launch import RanksLostError, current_leader, open_groups, resolve_size
+from harness.ranks.launch import RanksLostError, current_leader, open_groups
 from harness.report.facts import coverage_texts, run_facts, write_reports
 from harness.report.terminal import (
     make_console,
@@ -60,8 +60,9 @@ def run_suite(
     folder, resume = _folder_to_use(request)
     arm = resolve_arm(request.arm)
     if arm not in ARMS:
-        with open_groups(resolve_size(1), resolve_size(1), "gloo") as groups:
-            check_arm(arm, groups[0], request.case_timeout)
+        size = 1 if current_leader() is None else request.ranks
+        with open_groups(size, size, "gloo") as (group,):
+            check_arm(arm, group, request.case_timeout)
     asked, notes = _asked_cases(request, selections)
     tag = request.shard.tag if request.shard else ""
     with Store(folder, request.identity, resume=resume, tag=tag, notes=notes) as store:

@@ -383,6 +383,7 @@ def _lead(member: Member, program: Callable[[], int]) -> int:
             status = program()
         except Exception:
             traceback.print_exc()
+            status = 1
         finally:
             set_leader(None)
         if not leader.lost and status != INTERRUPTED_STATUS:
