@@ -48,6 +48,12 @@ class Both(GradientCheckpointingModelMixin, Pretrained):
     pass
 
 
+def enable(model: Any, **kwargs: Any) -> None:
+    """Enable by the name of this release; before release 5 the default is reentrant."""
+    switch = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    switch({"use_reentrant": False, **kwargs})
+
+
 def counts(model: nn.Module) -> list[int]:
     return [int(m.num_batches_tracked) for m in model.modules() if isinstance(m, nn.BatchNorm1d)]
 
@@ -55,7 +61,7 @@ def counts(model: nn.Module) -> list[int]:
 @pytest.mark.parametrize("cls", [Pretrained, Both])
 def test_a_pretrained_model_switches_our_boundaries(cls: Any) -> None:
     model = cls().train()
-    model.activation_checkpointing_enable()
+    enable(model)
     assert all(block.gradient_checkpointing for block in model.blocks)
     assert model.blocks[0]._gradient_checkpointing_func.keywords == {"use_reentrant": False}
 
@@ -63,18 +69,18 @@ def test_a_pretrained_model_switches_our_boundaries(cls: Any) -> None:
     assert [block.calls for block in model.blocks] == [2, 2]
     assert counts(model) == [1, 1]
 
-    model.activation_checkpointing_disable()
+    getattr(model, "activation_checkpointing_disable", model.gradient_checkpointing_disable)()
     assert not any(block.gradient_checkpointing for block in model.blocks)
 
 
 @pytest.mark.parametrize("cls", [Pretrained, Both])
 def test_keywords_pass_and_a_reentrant_default_is_refused(cls: Any) -> None:
     model = cls()
-    model.activation_checkpointing_enable({"preserve_rng_state": False})
+    enable(model, preserve_rng_state=False)
     assert model.blocks[0]._gradient_checkpointing_func.keywords["preserve_rng_state"] is False
 
     with pytest.raises(ValueError, match="use_reentrant=False"):
-        model.activation_checkpointing_enable({"use_reentrant": True})
+        enable(model, use_reentrant=True)
 
 
 class Rows(torch.utils.data.Dataset[dict[str, Tensor]]):

@@ -15,7 +15,8 @@ CheckpointFunction = Any
 _REENTRANT_REMEDY = (
     "Reentrant checkpointing is not supported: it replays the block under no_grad bookkeeping of "
     "its own, drops gradients of nested inputs and cannot take context functions. Use "
-    "use_reentrant=False."
+    "use_reentrant=False; through Transformers, whose default it was before release 5, pass "
+    'gradient_checkpointing_kwargs={"use_reentrant": False}.'
 )
 
 
