@@ -60,7 +60,7 @@ RANKS: tuple[Fault, ...] = (
             kind=CauseKind.BUFFER_SYNC,
             also=(CauseKind.STATE_MOVED,),
         ),
-        reach={"wrapper": ("ddp",), "broadcast_buffers": (True,)},
+        reach={"wrapper": ("ddp",)},
     ),
     Fault(
         name="replay-skipped-on-one-rank",
