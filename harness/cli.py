@@ -20,6 +20,7 @@ from harness.output import LastingStream, keep_streams
 from harness.ranks import BACKENDS
 from harness.ranks.launch import take_launch
 from harness.termination import interrupt_when_terminated
+from harness.verification.command import verify
 from matrix.axes import AXES
 from matrix.subjects import SUBJECTS
 from matrix.suites import SUITES
@@ -396,6 +397,9 @@ def bench(
     with _bad_values_are_usage_errors():
         status = run_bench(names or (), group, samples, json_file, plots)
     raise typer.Exit(status)
+
+
+app.command()(verify)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from harness.checklist.measurement import Measurement
+from harness.checklist.figures import Measurement
 from harness.checklist.points import (
     BOUNDARIES,
     CALLS,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.arms import Arm
 from harness.checklist.answers import checklist
-from harness.checklist.measurement import Measurement
+from harness.checklist.figures import Measurement
 from harness.checklist.points import Checklist
 from harness.job import make_job
 from harness.ranks import RankPool

@@ -6,7 +6,6 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any
 
@@ -16,69 +15,13 @@ from torch import nn
 from harness.arms import ORDINARY
 from harness.bench.saved_bytes import kept_by
 from harness.boundaries import is_boundary
+from harness.checklist.figures import BoundaryCalls, Costs, Measurement
 from harness.checklist.rss import peak_memory
 from harness.checklist.step import Step
 from harness.checklist.types import types_in
 from harness.computations import computes_as_boundary, count_computations
 from harness.job import Job
 from harness.ranks.context import RankContext
-
-
-@dataclass(frozen=True, kw_only=True)
-class BoundaryCalls:
-    """What happened at one boundary in one training step."""
-
-    name: str
-    """Its path; empty for the model itself."""
-    kind: str
-    """Name of its class."""
-    forwards: int
-    """How often it was computed in the forward."""
-    replays: int
-    """How often it was computed again in the backward."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Costs:
-    """What one arm costs."""
-
-    saved_bytes: int | None
-    """Bytes that exist after the forward and did not before it; None where that cannot be told."""
-    peak_bytes: int | None
-    """How far memory grew at most in a step: the resident set on CPU, the allocator on CUDA."""
-    forward: float
-    """Seconds, the median of some steps."""
-    backward: float
-    """Seconds, likewise."""
-    optimizer: float
-    """Seconds, likewise."""
-
-    @property
-    def step(self) -> float:
-        """Seconds of a whole step."""
-        return self.forward + self.backward + self.optimizer
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """What one training step of both arms showed."""
-
-    device: str
-    """Where it ran."""
-    boundaries: tuple[BoundaryCalls, ...]
-    """The boundaries of the judged arm that were computed."""
-    declared: int
-    """How many modules say that checkpointing is enabled on them."""
-    inputs: tuple[str, ...]
-    """Types in what the model and its boundaries are given."""
-    outputs: tuple[str, ...]
-    """Types in what they return."""
-    opaque: tuple[str, ...]
-    """Types among them that could hold tensors and cannot be looked into."""
-    ordinary: Costs
-    """Costs of the ordinary arm."""
-    judged: Costs
-    """Costs of the judged arm."""
 
 
 def measure(job: Job, context: RankContext) -> Measurement:

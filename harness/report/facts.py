@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.baseline import Known
+from harness.checklist.points import Checklist
+from harness.report.charts import Chart
 from harness.report.junit import write_junit
 from harness.report.page import write_page
 from harness.report.summary import write_summary
@@ -62,7 +64,13 @@ def run_facts(request: RunRequest, coverage: Mapping[int, str]) -> dict[str, Any
 
 
 def write_reports(
-    folder: Path, rows: Sequence[Row], facts: Mapping[str, Any], vanished: Sequence[Known] = ()
+    folder: Path,
+    rows: Sequence[Row],
+    facts: Mapping[str, Any],
+    vanished: Sequence[Known] = (),
+    *,
+    charts: Sequence[Chart] = (),
+    checklists: Sequence[Checklist] = (),
 ) -> Path:
     """Write ``junit.xml``, ``summary.md`` and ``report.html``.
 
@@ -71,10 +79,12 @@ def write_reports(
         rows: The rows of the run.
         facts: As returned by :func:`run_facts`.
         vanished: Known findings that no case shows any more.
+        charts: Charts to show besides the one of times.
+        checklists: Answers to the six points, of each model or family.
 
     Returns:
         Where the page is.
     """
     write_junit(folder, rows)
-    write_summary(folder, rows, facts, vanished)
-    return write_page(folder, rows, facts, vanished)
+    write_summary(folder, rows, facts, vanished, checklists)
+    return write_page(folder, rows, facts, vanished, charts, checklists)

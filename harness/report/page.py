@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.baseline import Known
+from harness.checklist.points import Checklist
 from harness.report.charts import Chart, time_chart
 from harness.report.groups import Group, group_rows
 from harness.report.pairs import Picture, draw, worst_pairs
@@ -31,6 +32,7 @@ def write_page(
     facts: Mapping[str, Any],
     vanished: Sequence[Known] = (),
     charts: Sequence[Chart] = (),
+    checklists: Sequence[Checklist] = (),
 ) -> Path:
     """Write ``report.html``, and ``finding-N.html`` for each finding.
 
@@ -44,6 +46,7 @@ def write_page(
         facts: What was asked and what it covers, name -> text.
         vanished: Known findings that no case shows any more.
         charts: Charts to show besides the one of times.
+        checklists: Answers to the six points, of each model or family.
 
     Returns:
         Where ``report.html`` was written.
@@ -78,6 +81,7 @@ def write_page(
         expected=expected_reasons(rows),
         vanished=vanished,
         charts=[time_chart(rows), *charts],
+        checklists=checklists,
         outcomes=list(outcome_counts(rows)),
         search=_searchable(rows, groups),
         whole=draw(rows, "all subjects"),

@@ -9,6 +9,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from harness.baseline import Known
+from harness.checklist.points import Checklist
+from harness.report.checklists import checklist_markdown
 from harness.report.tally import expected_reasons, summary_line, tabulate
 from harness.row import Row
 
@@ -21,6 +23,9 @@ _TEMPLATE = """\
 {% for name, value in facts.items() -%}
 - {{ name }}: {{ value | join_lines }}
 {% endfor %}
+{% if checklist %}{{ checklist }}
+
+{% endif -%}
 ## Cases by axis value and subject
 
 | axis value |{% for subject in table.subjects %} {{ subject }} |{% endfor %}
@@ -71,6 +76,7 @@ def write_summary(
     rows: Sequence[Row],
     facts: Mapping[str, Any],
     vanished: Sequence[Known] = (),
+    checklists: Sequence[Checklist] = (),
 ) -> Path:
     """Write ``summary.md``.
 
@@ -79,6 +85,7 @@ def write_summary(
         rows: The rows of the run.
         facts: What was asked and what it covers, name -> text.
         vanished: Known findings that no case shows any more.
+        checklists: Answers to the six points, of each model or family.
 
     Returns:
         Where it was written.
@@ -91,6 +98,7 @@ def write_summary(
     text = environment.from_string(_TEMPLATE).render(
         headline=summary_line(rows),
         facts=facts,
+        checklist=checklist_markdown(checklists),
         table=tabulate(rows),
         expected=expected_reasons(rows),
         vanished=vanished,

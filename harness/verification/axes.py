@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from torch import nn
-
-from harness.verification.inspection import Inspection
-from harness.verification.randomness import CONFIGURE
-from matrix import configure
+from harness.verification.inspected import Inspection
 from matrix.axes import AXES, Axis, axis_named
 from matrix.subject import NO_BATCH_NORM, Narrowing
 from matrix.values import Value
@@ -38,7 +34,7 @@ VERIFY_AXES: tuple[Axis, ...] = (
         ("off", "on"),
         default="off",
         doc="whether the model drops things at random, as it is built",
-        configure=CONFIGURE,
+        configure="harness.verification.randomness:dropout",
     ),
     Axis(
         "bn_momentum",
@@ -46,7 +42,7 @@ VERIFY_AXES: tuple[Axis, ...] = (
         default=AS_BUILT,
         doc="momentum of every BatchNorm: what the model says, the newest batch alone, or the "
         "average over all updates",
-        configure="harness.verification.axes:bn_momentum",
+        configure="harness.verification.building:bn_momentum",
     ),
     *(_taken(axis) for axis in AXES if axis.name not in ("dropout", "bn_momentum")),
 )
@@ -54,15 +50,10 @@ VERIFY_AXES: tuple[Axis, ...] = (
 default."""
 
 
-def bn_momentum(module: nn.Module, momentum: float | str | None) -> None:
-    """Set the momentum of every BatchNorm, or leave it.
-
-    Args:
-        module: The model.
-        momentum: Weight of the newest batch; None for the cumulative average.
-    """
-    if not isinstance(momentum, str):
-        configure.bn_momentum(module, momentum)
+CHOSEN_AXES: tuple[Axis, ...] = tuple(
+    axis for axis in VERIFY_AXES if len(axis.values) > 1 and axis.name != "device"
+)
+"""The axes that ``--axis`` narrows."""
 
 
 def narrowings(inspection: Inspection, ranks: int | None) -> tuple[Narrowing, ...]:
@@ -102,7 +93,7 @@ def parse(texts: Sequence[str]) -> dict[str, tuple[Value, ...]]:
         name, equals, values = text.partition("=")
         if not equals:
             raise ValueError(f"--axis: {text!r} is not of the form name=v1,v2")
-        axis = axis_named(name, VERIFY_AXES)
+        axis = axis_named(name, CHOSEN_AXES)
         parsed = tuple(axis.parse(value) for value in dict.fromkeys(values.split(",")))
         only[name] = only.get(name, ()) + tuple(v for v in parsed if v not in only.get(name, ()))
     return only

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from torch import nn
 
+from harness.verification.inspected import Candidate
 from wcn_ckpt.checkpointing.refusals import why_not_checkpointable
 
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Modules of one class that could be boundaries together."""
-
-    pattern: str
-    """What to give to ``--boundary``."""
-    names: tuple[str, ...]
-    """Their paths; the empty one is the model itself."""
 
 
 def matching(module: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:

@@ -12,13 +12,10 @@ from torch.nn.parameter import is_lazy
 from harness.inputs import as_call
 from harness.verification.boundaries import matching
 from harness.verification.flags import own_flag, switch_own_flag
-from harness.verification.targets import TargetError, build_inputs, build_model
+from harness.verification.naming import TargetError
+from harness.verification.targets import build_inputs, build_model
+from matrix import configure
 from wcn_ckpt import make_checkpointable
-
-MODEL = "harness.verification.building:model"
-"""Importable name of the factory."""
-INPUTS = "harness.verification.building:inputs"
-"""Importable name of the function that makes inputs."""
 
 
 def model(*, target: Any, inputs_target: Any, boundaries: tuple[str, ...] = ()) -> nn.Module:
@@ -87,3 +84,14 @@ def materialize(module: nn.Module, inputs_target: Any, model_target: Any) -> Non
     with torch.no_grad():
         module(*positional, **keywords)
     module.train(was_training)
+
+
+def bn_momentum(module: nn.Module, momentum: float | str | None) -> None:
+    """Set the momentum of every BatchNorm, or leave it.
+
+    Args:
+        module: The model.
+        momentum: Weight of the newest batch; None for the cumulative average.
+    """
+    if not isinstance(momentum, str):
+        configure.bn_momentum(module, momentum)

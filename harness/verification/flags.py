@@ -10,9 +10,6 @@ from torch import nn
 from harness.computations import computes_as_boundary
 from wcn_ckpt.nn.modules import configure_gradient_checkpointing
 
-INSTALL = "harness.verification.flags:install"
-"""Importable name of the arm's install function."""
-
 _ATTRIBUTES = (
     *("gradient_checkpointing", "grad_checkpointing", "use_checkpoint", "use_checkpointing"),
     *("use_gradient_checkpointing", "with_cp", "memory_efficient", "checkpointing"),

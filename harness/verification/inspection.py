@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,64 +17,12 @@ from harness.losses import checked_loss, default_loss
 from harness.ranks.context import RankContext
 from harness.structures import tensors, with_tensors
 from harness.verification import randomness
-from harness.verification.boundaries import Candidate, candidates
+from harness.verification.boundaries import candidates
 from harness.verification.building import model
 from harness.verification.flags import own_flag
-from harness.verification.targets import TargetError, build_inputs
-
-TASK = "harness.verification.inspection:inspect"
-"""Importable name of the task."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is to be looked at."""
-
-    target: Any
-    """What the model was named by."""
-    inputs_target: Any
-    """What the inputs were named by."""
-    boundaries: tuple[str, ...] = ()
-    """Patterns of boundaries; empty to use the model's own checkpointing, or to have some
-    proposed."""
-    loss: str | None = None
-    """Importable name of the loss."""
-    device: str = "cpu"
-    """Where the model is put."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """Why a model cannot be judged, in one clear line."""
-
-    text: str
-    """What is wrong and what to do."""
-    bad_call: bool
-    """Whether what was named is at fault, rather than the model's training step."""
-    detail: str = ""
-    """A traceback, where there is one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inspection:
-    """What a model has."""
-
-    name: str
-    """Name of its class."""
-    flag: str | None
-    """How its own gradient checkpointing is switched on; see `harness.verification.flags`."""
-    candidates: tuple[Candidate, ...]
-    """What could be boundaries, the proposal first."""
-    parameters: int
-    """How many numbers it learns."""
-    batch_norms: bool
-    """Whether it has a BatchNorm that trains."""
-    draws: bool
-    """Whether it has dropout or the like that can be switched off."""
-    unused_parameters: tuple[str, ...]
-    """Parameters that require grad and get none from a step."""
-    foreign_inputs: bool
-    """Whether an input requires grad."""
+from harness.verification.inspected import Inspection, Problem, Question
+from harness.verification.naming import TargetError
+from harness.verification.targets import build_inputs
 
 
 def inspect(question: Question, context: RankContext) -> Inspection | Problem:

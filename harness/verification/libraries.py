@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from harness.verification import tiny
+from harness.verification.naming import TargetError
 
 _IMAGE = (2, 3, 64, 64)
 
@@ -25,8 +27,6 @@ def build(name: str) -> nn.Module:
     Raises:
         TargetError: If no installed library has it, or it cannot be built.
     """
-    from harness.verification.targets import TargetError
-
     library, plain = _find(name)
     try:
         if library == "transformers":
@@ -59,8 +59,6 @@ def inputs(name: str, model: nn.Module) -> Any:
 
 def _find(name: str) -> tuple[str, str]:
     """Return the library that has a model, and the model's name in it."""
-    from harness.verification.targets import TargetError
-
     prefix, _, plain = name.rpartition(".")
     libraries = {"transformers": _transformers_has, "timm": _timm_has, "torchvision": _vision_has}
     if prefix and prefix not in libraries:
@@ -75,13 +73,19 @@ def _find(name: str) -> tuple[str, str]:
                 missing.append(library)
             elif has(plain):
                 return library, plain
+    close = _close_names(plain) if "transformers" not in missing else []
     found = [library for library in libraries if library not in missing and prefix in ("", library)]
-    looked = f"{' and '.join(found)} have no model {plain!r}" if found else f"no model {plain!r}"
+    looked = f"no model {plain!r}" + (f" in {' or '.join(found)}" if found else "")
     absent = f"; not installed: {', '.join(missing)}" if missing else ""
+    absent += f"; did you mean {close[0]}?" if close else ""
     raise TargetError(
         f"{looked}{absent}; for a model of your own write 'package.module:callable' or "
         "'file.py:callable'"
     )
+
+
+def _close_names(name: str) -> list[str]:
+    return difflib.get_close_matches(name, dir(_import("transformers")), n=1, cutoff=0.8)
 
 
 def _transformers_has(name: str) -> bool:

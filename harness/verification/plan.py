@@ -8,12 +8,13 @@ from typing import Any
 
 from harness.arms import Arm, arm_named
 from harness.verification.axes import narrowings
-from harness.verification.building import INPUTS, MODEL
-from harness.verification.flags import INSTALL
-from harness.verification.inspection import Inspection, Problem
+from harness.verification.inspected import Inspection, Problem
 from harness.verification.request import VerifyRequest
 from matrix.subject import Subject
 
+_MODEL = "harness.verification.building:model"
+_INPUTS = "harness.verification.building:inputs"
+_INSTALL = "harness.verification.flags:install"
 _OWN = "own checkpointing"
 _PRESERVED = "own checkpointing, replay state preserved"
 
@@ -55,8 +56,8 @@ def make_plan(request: VerifyRequest, found: Inspection, ranks: int | None) -> P
         arm = arm_named("checkpointed")
         judged = "its boundaries of wcn_ckpt, enabled"
     elif found.flag is not None:
-        own = Arm(_OWN, INSTALL, "the model's own gradient checkpointing")
-        remedy = Arm(_PRESERVED, INSTALL, "with preserve_replay_state", {"preserve": True})
+        own = Arm(_OWN, _INSTALL, "the model's own gradient checkpointing")
+        remedy = Arm(_PRESERVED, _INSTALL, "with preserve_replay_state", {"preserve": True})
         arm = remedy if request.preserve else own
         remedy = None if request.preserve else remedy
         judged = f"its own gradient checkpointing, switched on by {found.flag}"
@@ -78,9 +79,9 @@ def make_plan(request: VerifyRequest, found: Inspection, ranks: int | None) -> P
         )
     subject = Subject(
         name=_name(found.name),
-        factory=MODEL,
+        factory=_MODEL,
         arguments=_arguments(request, boundaries),
-        inputs=INPUTS,
+        inputs=_INPUTS,
         input_arguments={"target": request.inputs, "model_target": request.target},
         loss=request.loss,
         unused_parameters=bool(found.unused_parameters),

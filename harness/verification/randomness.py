@@ -9,9 +9,6 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-CONFIGURE = "harness.verification.randomness:dropout"
-"""Importable name of the function that applies the axis."""
-
 _PROBABILITY = re.compile(
     r"(^|_)(p?drop(out)?(path)?|layer_?drop)(_?(p|prob|rate|ratio))?$|_drop(_prob|_rate|out)?$"
 )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.checklist.figures import Measurement
 from harness.checklist.points import Checklist
 from harness.findings import CauseKind, Finding
 from harness.row import BROKEN, Row
@@ -35,6 +36,8 @@ class Report:
     """Whether the problem is that a rank hung or crashed."""
     checklist: Checklist | None = None
     """The answers to the six points; None with a problem."""
+    measurement: Measurement | None = None
+    """A measured step of both arms; None where there is none."""
     base: Row | None = None
     """The case with every axis at its default."""
     rows: tuple[Row, ...] = ()

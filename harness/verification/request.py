@@ -38,6 +38,11 @@ class VerifyRequest:
     """Seconds until a case counts as hung."""
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """What was asked, for ``run.json``."""
+        return {"command": self.command, "axes": list(self.axes)}
+
+    @property
     def command(self) -> str:
         """The command line that asks the same, without options that only report."""
         words = ["ckpt-lab", "verify", str(self.target)]

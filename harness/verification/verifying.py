@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.arms import Arm
 from harness.checklist.answers import checklist
-from harness.checklist.measurement import Measurement
+from harness.checklist.figures import Measurement
 from harness.findings import Finding
 from harness.job import make_job
 from harness.ranks import RankPool
@@ -20,12 +20,11 @@ from harness.ranks.pool import RankResult
 from harness.row import Row
 from harness.runner import RunOptions, run_case
 from harness.verification.axes import VERIFY_AXES, parse
-from harness.verification.inspection import TASK, Inspection, Problem, Question
-from harness.verification.local_ranks import LocalRank
+from harness.verification.inspected import INSPECT, Inspection, Problem, Question
+from harness.verification.naming import importable_name, name_of
 from harness.verification.plan import Plan, make_plan
 from harness.verification.report import Report, is_inapplicable
 from harness.verification.request import VerifyRequest
-from harness.verification.targets import importable_name, name_of
 from matrix.case import Case
 from matrix.suites import Plan as SuitePlan
 from matrix.suites import Selection, Suite, select
@@ -121,6 +120,7 @@ class _Verification:
             name=self._found.name,
             judged=plan.judged,
             checklist=checklist(self._found.name, rows[:1], measured),
+            measurement=measured if isinstance(measured, Measurement) else None,
             base=rows[0],
             rows=tuple(rows),
             remedied=remedied,
@@ -205,6 +205,8 @@ def _importable(request: VerifyRequest) -> tuple[VerifyRequest, bool]:
 @contextmanager
 def _ranks(request: VerifyRequest, local: bool) -> Iterator[Ranks]:
     if local:
+        from harness.verification.local_ranks import LocalRank
+
         yield LocalRank()
         return
     backend = "gloo" if request.device == "cpu" else "auto"
@@ -220,7 +222,7 @@ def _inspected(request: VerifyRequest, ranks: Ranks) -> Inspection | Problem | R
         loss=request.loss,
         device=request.device,
     )
-    results = ranks.run(TASK, question, request.case_timeout)
+    results = ranks.run(INSPECT, question, request.case_timeout)
     failed = next((result for result in results if result.status != "returned"), None)
     return failed if failed is not None else results[0].value
 

@@ -1,0 +1,70 @@
+"""What is asked about a model before it is judged, and what was found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+INSPECT = "harness.verification.inspection:inspect"
+"""Importable name of the task that answers a question."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Modules of one class that could be boundaries together."""
+
+    pattern: str
+    """What to give to ``--boundary``."""
+    names: tuple[str, ...]
+    """Their paths; the empty one is the model itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is to be looked at."""
+
+    target: Any
+    """What the model was named by."""
+    inputs_target: Any
+    """What the inputs were named by."""
+    boundaries: tuple[str, ...] = ()
+    """Patterns of boundaries; empty to use the model's own checkpointing, or to have some
+    proposed."""
+    loss: str | None = None
+    """Importable name of the loss."""
+    device: str = "cpu"
+    """Where the model is put."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Why a model cannot be judged, in one clear line."""
+
+    text: str
+    """What is wrong and what to do."""
+    bad_call: bool
+    """Whether what was named is at fault, rather than the model's training step."""
+    detail: str = ""
+    """A traceback, where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What a model has."""
+
+    name: str
+    """Name of its class."""
+    flag: str | None
+    """How its own gradient checkpointing is switched on; see `harness.verification.flags`."""
+    candidates: tuple[Candidate, ...]
+    """What could be boundaries, the proposal first."""
+    parameters: int
+    """How many numbers it learns."""
+    batch_norms: bool
+    """Whether it has a BatchNorm that trains."""
+    draws: bool
+    """Whether it has dropout or the like that can be switched off."""
+    unused_parameters: tuple[str, ...]
+    """Parameters that require grad and get none from a step."""
+    foreign_inputs: bool
+    """Whether an input requires grad."""
