@@ -26,6 +26,7 @@ from harness.row import Row
 SCHEMA = 1
 _REQUIRED = ("case", "path", "reason")
 _ALLOWED = (*_REQUIRED, "arm")
+_MARK = "known: "
 
 
 class BaselineError(ValueError):
@@ -85,8 +86,10 @@ class Baseline:
             if match is None:
                 unknown += 1
                 marked.append(finding)
+            elif finding.cause.startswith(_MARK):
+                marked.append(finding)
             else:
-                marked.append(replace(finding, cause=f"known: {match.reason} ({finding.cause})"))
+                marked.append(replace(finding, cause=f"{_MARK}{match.reason} ({finding.cause})"))
         outcome = row.outcome if unknown else "expected_difference"
         return replace(row, findings=tuple(marked), outcome=outcome)
 

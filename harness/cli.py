@@ -17,9 +17,10 @@ import typer
 from harness.arms import ARMS
 from harness.bench.options import OptionalJsonFile
 from harness.output import LastingStream, keep_streams
-from harness.ranks import BACKENDS
+from harness.ranks import BACKENDS, MOST_RANKS
 from harness.ranks.launch import take_launch
 from harness.termination import interrupt_when_terminated
+from harness.usage import WRONG_CALL, OneLineErrors, seconds, whole_number
 from harness.verification.command import verify
 from matrix.axes import AXES
 from matrix.subjects import SUBJECTS
@@ -38,8 +39,8 @@ class _Named(Protocol):
 
 
 app = typer.Typer(
+    cls=OneLineErrors,
     help="Runs checkpointed training steps against ordinary ones on local ranks, and judges them.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # boxes break messages into pieces that cannot be searched for
@@ -72,11 +73,24 @@ _ArmName = Annotated[
 ]
 _Ranks = Annotated[
     int | None,
-    typer.Option("--ranks", min=1, help="Number of local ranks: 2, or those of torchrun."),
+    typer.Option(
+        "--ranks",
+        parser=whole_number(1, MOST_RANKS),
+        metavar="N",
+        help="Number of local ranks: 2, or those of torchrun.",
+    ),
 ]
-_Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the run.")]
+_Seed = Annotated[
+    int, typer.Option("--seed", parser=whole_number(0), metavar="N", help="Seed of the run.")
+]
 _Seeds = Annotated[
-    int, typer.Option("--seeds", min=1, help="Number of seeds, from --seed on; each its own array.")
+    int,
+    typer.Option(
+        "--seeds",
+        parser=whole_number(1),
+        metavar="N",
+        help="Number of seeds, from --seed on; each its own array.",
+    ),
 ]
 _Device = Annotated[str, typer.Option("--device", help="Where the models are: cpu or cuda.")]
 _Backend = Annotated[
@@ -84,12 +98,19 @@ _Backend = Annotated[
     typer.Option("--backend", help=f"Backend of the ranks' group on CUDA: {', '.join(BACKENDS)}."),
 ]
 _CaseTimeout = Annotated[
-    float, typer.Option("--case-timeout", min=0.1, help="Seconds until a case counts as hung.")
+    float,
+    typer.Option(
+        "--case-timeout",
+        parser=seconds,
+        metavar="SECONDS",
+        help="Seconds until a case counts as hung.",
+    ),
 ]
 
 
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -97,6 +118,9 @@ def _root(
     if version:
         typer.echo(f"ckpt-lab {_version()}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(WRONG_CALL)
 
 
 @app.command()
@@ -109,7 +133,10 @@ def run(
     group_size: Annotated[
         int | None,
         typer.Option(
-            "--group-size", min=1, help="Run each case on this many ranks, groups side by side."
+            "--group-size",
+            parser=whole_number(1),
+            metavar="N",
+            help="Run each case on this many ranks, groups side by side.",
         ),
     ] = None,
     shard: Annotated[

@@ -13,7 +13,7 @@ from harness.arms import ARMS, Arm
 from harness.baseline import Baseline, read_baseline
 from harness.determinism import SETTINGS
 from harness.history import RESULTS_ROOT, estimated_seconds, latest_folder, remember
-from harness.ranks import Ranks
+from harness.ranks import Ranks, RankStartError
 from harness.ranks.launch import RanksLostError, current_leader, open_groups
 from harness.report.facts import coverage_texts, run_facts, write_reports
 from harness.report.terminal import (
@@ -24,6 +24,8 @@ from harness.report.terminal import (
     show_vanished,
 )
 from harness.request import RunRequest, resolve_arm
+from harness.resume import resume_command
+from harness.revision import file_revision
 from harness.row import Row, exit_status
 from harness.runner import RunOptions, check_arm, run_case
 from harness.shards import SeededCase, cut
@@ -64,9 +66,11 @@ def run_suite(
         with open_groups(size, size, "gloo") as (group,):
             check_arm(arm, group, request.case_timeout)
     asked, notes = _asked_cases(request, selections)
+    notes["arm_file"] = file_revision(arm.install)
     tag = request.shard.tag if request.shard else ""
     with Store(folder, request.identity, resume=resume, tag=tag, notes=notes) as store:
-        _remember(folder, console)
+        if not request.last_failed:
+            _remember(folder, console)
         rows = [baseline.mark(row) for row in store.rows]
         done = {(row.case, row.seed) for row in rows}
         pending = [(case, seed) for case, seed in asked if (case.id, seed) not in done]
@@ -82,7 +86,11 @@ def run_suite(
         except KeyboardInterrupt:
             interrupted = True
         except RanksLostError as error:
-            lost = str(error)
+            lost = f"ranks were lost: {error}"
+        except RankStartError as error:
+            if not rows:
+                raise
+            lost = f"new ranks could not be started: {error}"
     vanished = baseline.vanished(rows)
     coverage = coverage_texts(request, selections, rows)
     show_result(rows, console)
@@ -90,10 +98,13 @@ def run_suite(
     for text in dict.fromkeys(coverage.values()):
         console.print(text)
     report = write_reports(folder, rows, run_facts(request, coverage), vanished)
-    if lost:
-        console.print(f"ranks were lost: {lost}; continue with --resume --out {folder}")
-    elif interrupted:
-        console.print(f"interrupted; continue with --resume --out {folder}")
+    if lost or interrupted:
+        command = resume_command(request, folder, torchrun=current_leader() is not None)
+        console.print(
+            f"{lost or 'interrupted'} after {len(rows)} of {len(asked)} cases; to go on: {command}"
+        )
+    elif request.last_failed:
+        _remember(folder, console)  # only now: until it has ended, what failed is what it reruns
     console.print(f"report: {report}")
     if lost:
         return _LOST

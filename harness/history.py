@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 
 from harness.row import Row
-from harness.store import read_rows
+from harness.store import StoreError, read_rows
 from matrix.axes import AXES
 from matrix.case import Case, parse_case
 from matrix.programs import build_program
@@ -116,4 +116,4 @@ def _rows(folder: Path) -> list[Row]:
     try:
         return read_rows(folder)
     except FileNotFoundError:
-        raise ValueError(f"{folder} has no results") from None
+        raise StoreError(f"{folder} has no results") from None

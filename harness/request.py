@@ -14,6 +14,7 @@ from harness.ranks.launch import check_group_size, local_size
 from harness.shards import Shard
 from matrix.axes import axis_named
 from matrix.case import Case, parse_case
+from matrix.choices import no_such
 from matrix.constraints import constraints_on, exclusion
 from matrix.subjects import SUBJECTS, subject_named
 from matrix.suites import Selection, select, suite_named
@@ -111,7 +112,8 @@ class RunRequest(SuiteRequest):
     def identity(self) -> dict[str, Any]:
         """What a resumed run must have in common with the run it continues."""
         names = ("suite", "subjects", "axes", "arm", "seed", "seeds", "device", "backend")
-        texts = {name: getattr(self, name) for name in (*names, "last_failed")}
+        texts = {name: getattr(self, name) for name in names}
+        texts["last_failed"] = self.last_failed and str(latest_folder())
         texts |= {"ranks": self.case_ranks, "shard": self.shard.text if self.shard else None}
         return {n: list(v) if isinstance(v, tuple) else v for n, v in texts.items()}
 
@@ -147,7 +149,7 @@ def check_device(device: str, backend: str, ranks: int) -> None:
         ValueError: If it is not there; the message says what is.
     """
     if backend not in BACKENDS:
-        raise ValueError(f"no backend {backend!r}; valid backends: {', '.join(BACKENDS)}")
+        raise ValueError(no_such("backend", backend, BACKENDS))
     if device != "cpu" or backend == "nccl":
         from harness import devices
 

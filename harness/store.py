@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from harness.revision import code_revision, commit
 from harness.row import Row
 
 RUN_FILE = "run.json"
@@ -35,14 +36,14 @@ class Store:
     Args:
         folder: The results folder; made if it is not there.
         asked: What the run was asked to do; kept in ``run.json``.
-        resume: Continue a run that was asked the same.
+        resume: Continue a run that was asked the same, with the same code and versions.
         tag: What the results file of a shard has in its name, for example ``3-of-8``.
-        notes: What else ``run.json`` says.
+        notes: What else a run must have in common with the one that it continues.
 
     Raises:
         StoreError: If the folder cannot be written, another run is using it, it holds a run or
-            anything else already and ``resume`` is False, or the run that it holds was asked
-            something else or is damaged.
+            anything else already and ``resume`` is False, or there is no run to resume in it, or
+            one of another configuration, or a damaged one.
     """
 
     def __init__(
@@ -63,6 +64,8 @@ class Store:
         with _os_errors_name(folder):
             if folder.exists() and not folder.is_dir():
                 raise StoreError(f"{folder} is not a folder; give another --out")
+            if resume:
+                _check_begun(folder)
             folder.mkdir(parents=True, exist_ok=True)
             if not resume:
                 _check_empty(folder)
@@ -90,13 +93,28 @@ class Store:
         run_file = self.folder / RUN_FILE
         if run_file.exists():  # another run began and ended after the folder was found empty
             raise StoreError(_HOLDS_RESULTS.format(self.folder))
-        text = json.dumps({"asked": dict(asked), **self._notes, **_circumstances()}, indent=2)
-        run_file.write_text(text + "\n", encoding="utf-8")
+        content = {**self._configuration(asked), "commit": commit(), **_circumstances()}
+        unfinished = run_file.with_suffix(".tmp")
+        unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        unfinished.replace(run_file)
+
+    def _configuration(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what must be the same when the run is continued."""
+        return {
+            "asked": dict(asked),
+            **self._notes,
+            "code": code_revision(),
+            "versions": {
+                "python": platform.python_version(),
+                **{package: _version(package) for package in _PACKAGES},
+            },
+        }
 
     def _continue(self, asked: Mapping[str, Any]) -> None:
         results = self._results
         if (self.folder / RUN_FILE).exists():
-            _check_same(_read_asked(self.folder / RUN_FILE), asked, self.folder)
+            before = _read_begun(self.folder / RUN_FILE)
+            _check_same(before, self._configuration(asked), self.folder)
             self.rows = _read_and_mend(results)
         elif results.stat().st_size:
             raise StoreError(
@@ -180,13 +198,19 @@ def _read_row(path: Path, number: int, line: bytes) -> Row:
         ) from None
 
 
-def _read_asked(run_file: Path) -> dict[str, Any]:
+def _read_begun(run_file: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(run_file.read_bytes())["asked"])
+        content = {**json.loads(run_file.read_bytes())}
+        return {**content, "asked": {**content["asked"]}}
     except (ValueError, TypeError, KeyError) as error:
         raise StoreError(
             f"{run_file} cannot be read ({type(error).__name__}: {error}); give another --out"
         ) from None
+
+
+def _check_begun(folder: Path) -> None:
+    if not (folder / RUN_FILE).exists() and not results_files(folder):
+        raise StoreError(f"{folder} holds no run to resume; leave --resume out to start one there")
 
 
 def _check_empty(folder: Path) -> None:
@@ -214,23 +238,31 @@ def _read_and_mend(path: Path) -> list[Row]:
     return _read_file(path)
 
 
-def _check_same(before: Mapping[str, Any], asked: Mapping[str, Any], folder: Path) -> None:
-    now = json.loads(json.dumps(dict(asked)))
-    for name in {*before, *now}:
-        if before.get(name) != now.get(name):
+def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
+    was, is_now = _flat(before), _flat(json.loads(json.dumps(now)))
+    was = {name: value for name, value in was.items() if name.partition(".")[0] in now}
+    for name in {**is_now, **was}:
+        if was.get(name) != is_now.get(name):
             raise StoreError(
-                f"{folder} was run with {name}={before.get(name)!r}, not {now.get(name)!r}; "
-                "resume it with the same options, or give another --out"
+                f"{folder} was run with {name.removeprefix('asked.')}={was.get(name)!r}, not "
+                f"{is_now.get(name)!r}; resume it with the same, or give another --out"
             )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested mappings by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
 
 
 def _circumstances() -> dict[str, Any]:
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "versions": {
-            "python": platform.python_version(),
-            **{package: _version(package) for package in _PACKAGES},
-        },
         "machine": {
             "system": platform.platform(),
             "processor": platform.machine(),

@@ -45,6 +45,9 @@ class CaseVerdict(NamedTuple):
 _WAITING = re.compile(r"/torch/(distributed|nn/parallel|autograd/graph)")
 """Files whose frame is innermost on a rank that waits for the others."""
 
+_HANGS = 2
+"""Severity of a rank that hangs by itself."""
+
 _IN_COLLECTIVE = 3
 """Severity of a rank that failed or waits in a collective."""
 
@@ -183,6 +186,14 @@ def _process_finding(result: RankResult, *, cause: str, remedy: str) -> Finding:
 
 
 def _as_victim(failure: _Failure, first: _Failure) -> Finding:
+    if failure.severity == _HANGS and first.severity < _HANGS:
+        return replace(
+            failure.finding,
+            cause=f"stopped: rank {failure.finding.rank} was still busy a while after rank "
+            f"{first.finding.rank} had failed",
+            remedy=f"see the finding of rank {first.finding.rank}",
+            source_rank=first.finding.rank,
+        )
     if failure.severity < 3 or first.severity == 3:
         return failure.finding
     return replace(

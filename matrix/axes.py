@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from matrix.choices import no_such
 from matrix.programs import ACCUMULATIONS, AUTOCAST_DTYPES, BACKWARDS
 from matrix.values import Value, value_text
 
@@ -63,8 +64,8 @@ class Axis:
         for value in self.values:
             if value_text(value) == text:
                 return value
-        valid = ", ".join(value_text(value) for value in self.values)
-        raise ValueError(f"axis {self.name!r} has no value {text!r}; valid values: {valid}")
+        texts = [value_text(value) for value in self.values]
+        raise ValueError(f"axis {self.name!r} has {no_such('value', text, texts)}")
 
 
 AXES: tuple[Axis, ...] = (
@@ -158,5 +159,4 @@ def axis_named(name: str, axes: tuple[Axis, ...] = AXES) -> Axis:
     for axis in axes:
         if axis.name == name:
             return axis
-    valid = ", ".join(axis.name for axis in axes)
-    raise ValueError(f"no axis {name!r}; valid axes: {valid}")
+    raise ValueError(no_such("axis", name, [axis.name for axis in axes], "axes"))

@@ -105,7 +105,10 @@ def parse_case(
     for text in assignments:
         axis_name, equals, value = text.partition("=")
         if not equals:
-            raise ValueError(f"{text!r} in case id {case_id!r} is not of the form axis=value")
+            raise ValueError(
+                f"{text!r} in case id {case_id!r} is not of the form axis=value; an id is a "
+                "subject and its axes, as in basic,wrapper=ddp,steps=3"
+            )
         if axis_name in values:
             raise ValueError(f"case id {case_id!r} names axis {axis_name!r} twice")
         values[axis_name] = axis_named(axis_name, axes).parse(value)

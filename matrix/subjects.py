@@ -7,6 +7,7 @@ Those with attention and those of TRELLIS.2 are in `matrix.attention_subjects` a
 from __future__ import annotations
 
 from matrix.attention_subjects import ATTENTION_SUBJECTS
+from matrix.choices import no_such
 from matrix.subject import NO_BATCH_NORM, Narrowing, Subject
 from matrix.trellis_subjects import TRELLIS_SUBJECTS
 
@@ -122,5 +123,4 @@ def subject_named(name: str, subjects: tuple[Subject, ...] = SUBJECTS) -> Subjec
     for subject in subjects:
         if subject.name == name:
             return subject
-    valid = ", ".join(subject.name for subject in subjects)
-    raise ValueError(f"no subject {name!r}; valid subjects: {valid}")
+    raise ValueError(no_such("subject", name, [subject.name for subject in subjects]))

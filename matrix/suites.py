@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from matrix.axes import AXES, Axis, axis_named
 from matrix.case import Case
+from matrix.choices import no_case, no_such
 from matrix.constraints import CONSTRAINTS, Constraint, constraints_on
 from matrix.covering import Coverage, coverage, covering_rows
 from matrix.subjects import SUBJECTS, Subject
@@ -134,8 +135,7 @@ def suite_named(name: str) -> Suite:
     for suite in SUITES:
         if suite.name == name:
             return suite
-    valid = ", ".join(suite.name for suite in SUITES)
-    raise ValueError(f"no suite {name!r}; valid suites: {valid}")
+    raise ValueError(no_such("suite", name, [suite.name for suite in SUITES]))
 
 
 def select(
@@ -185,8 +185,8 @@ def select(
     if not selection.coverages:
         raise ValueError(f"suite {suite.name!r} has none of {[s.name for s in subjects]}")
     if not selection.cases:
-        reasons = "; ".join(f"{rule.text}: {rule.reason}" for rule in rules)
-        raise ValueError(f"exclusions leave no case in {dict(narrowed)!r} ({reasons})")
+        reasons = {f"{rule.text}: {rule.reason}": rule.when for rule in rules}
+        raise ValueError(no_case(narrowed, reasons))
     return selection
 
 

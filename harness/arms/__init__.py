@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from matrix.choices import no_such
+
 ORDINARY = "harness.arms.ordinary:install"
 """The arm that others are judged against."""
 
@@ -66,7 +68,5 @@ def arm_named(name: str) -> Arm:
             return arm
     if ":" in name:
         return Arm(name, name, "given by importable name")
-    valid = ", ".join(arm.name for arm in ARMS)
-    raise ValueError(
-        f"no arm {name!r}; valid arms: {valid}, or an importable name such as 'my_arms.py:install'"
-    )
+    message = no_such("arm", name, [arm.name for arm in ARMS])
+    raise ValueError(f"{message}, or an importable name such as 'my_arms.py:install'")

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from harness.ranks.launch import Ranks
-from harness.ranks.pool import BACKENDS, RankPool, RankResult, RankStartError
+from harness.ranks.pool import BACKENDS, MOST_RANKS, RankPool, RankResult, RankStartError
 
-__all__ = ["BACKENDS", "RankPool", "RankResult", "RankStartError", "Ranks"]
+__all__ = ["BACKENDS", "MOST_RANKS", "RankPool", "RankResult", "RankStartError", "Ranks"]

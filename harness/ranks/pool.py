@@ -26,6 +26,9 @@ from harness.ranks.process import RankProcess, last_lines
 BACKENDS = ("auto", "gloo", "nccl")
 """Backends of the ranks' group; ``auto`` is nccl where each rank has a CUDA device of its own."""
 
+MOST_RANKS = 64
+"""How many ranks one machine may be asked to start; each is a process with its own torch."""
+
 STACKS_SIGNAL = signal.SIGUSR1
 """Makes a rank write the stacks of all its threads to its stacks file."""
 
@@ -83,8 +86,8 @@ class RankPool:
         first: int = 0,
     ) -> None:
         """Start the processes; returns before they are ready."""
-        if size < 1:
-            raise ValueError(f"a pool needs at least one rank, got {size}")
+        if not 1 <= size <= MOST_RANKS:
+            raise ValueError(f"a pool needs at least one rank, got {size}; at most {MOST_RANKS}")
         if backend not in BACKENDS:
             raise ValueError(f"no backend {backend!r}; valid backends: {', '.join(BACKENDS)}")
         self._backend = backend

@@ -62,7 +62,7 @@ def test_a_run_file_says_what_was_asked_and_where_it_ran(tmp_path: Path) -> None
     run = json.loads((tmp_path / "out" / RUN_FILE).read_text())
     assert run["asked"] == ASKED
     assert run["versions"]["torch"]
-    assert set(run) == {"asked", "started", "versions", "machine"}
+    assert set(run) == {"asked", "started", "versions", "machine", "code", "commit"}
 
 
 def test_a_folder_that_holds_results_is_refused(tmp_path: Path) -> None:
@@ -187,9 +187,54 @@ def test_resuming_with_other_options_is_refused(tmp_path: Path) -> None:
         Store(tmp_path, {**ASKED, "seed": 1}, resume=True)
 
 
-def test_resuming_a_folder_that_is_not_there_starts_a_run(tmp_path: Path) -> None:
-    with Store(tmp_path / "new", ASKED, resume=True) as store:
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"asked": {**ASKED, "seed": 1}}, "with seed=1, not 0"),
+        ({"asked": {**ASKED, "suite": "pr"}}, "with suite='pr', not 'smoke'"),
+        ({"asked": {**ASKED, "ranks": 3}}, "with ranks=3, not None"),
+        ({"code": "0123"}, "with code='0123', not '"),
+        ({"versions": {"torch": "1.0"}}, r"with versions\.\w+=.*, not '"),
+        ({"determinism": {"threads": 4}}, "with determinism.threads=4, not 1"),
+    ],
+)
+def test_a_run_of_another_configuration_is_not_continued(
+    tmp_path: Path, changed: dict[str, object], message: str
+) -> None:
+    notes = {"determinism": {"threads": 1}}
+    with Store(tmp_path, ASKED, notes=notes) as store:
+        store.append(row("a"))
+    run_file = tmp_path / RUN_FILE
+    run_file.write_text(json.dumps({**json.loads(run_file.read_text()), **changed}))
+
+    with pytest.raises(StoreError, match=message):
+        Store(tmp_path, ASKED, resume=True, notes=notes)
+
+
+def test_another_machine_commit_or_time_does_not_matter(tmp_path: Path) -> None:
+    with Store(tmp_path, ASKED) as store:
+        store.append(row("a"))
+    run_file = tmp_path / RUN_FILE
+    changed = {"machine": {"cpus": 99}, "commit": "0123", "started": "then"}
+    run_file.write_text(json.dumps({**json.loads(run_file.read_text()), **changed}))
+
+    with Store(tmp_path, ASKED, resume=True) as store:
+        assert store.rows == [row("a")]
+
+
+@pytest.mark.parametrize("folder", ["new", "."])
+def test_where_no_run_was_begun_there_is_none_to_resume(tmp_path: Path, folder: str) -> None:
+    with pytest.raises(StoreError, match="holds no run to resume; leave --resume out"):
+        Store(tmp_path / folder, ASKED, resume=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_was_killed_before_it_said_what_was_asked_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / RESULTS_FILE).write_text("")
+
+    with Store(tmp_path, ASKED, resume=True) as store:
         assert store.rows == []
+    assert json.loads((tmp_path / RUN_FILE).read_text())["asked"] == ASKED
 
 
 def test_a_row_of_another_format_is_refused() -> None:

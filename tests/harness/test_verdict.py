@@ -98,6 +98,15 @@ def test_a_rank_that_still_waits_for_one_that_raised_is_its_victim() -> None:
     assert "victim" in findings[1].cause
 
 
+def test_a_rank_that_was_only_slow_when_another_one_died_says_so() -> None:
+    outcome, findings, _ = combine(
+        [failed(0, "stalled", at=2.0, detail=LOOPING), failed(1, "died", at=1.0)]
+    )
+
+    assert (outcome, [f.rank for f in findings]) == ("crashed", [1, 0])
+    assert findings[1].cause.startswith("stopped: rank 0 was still busy a while after rank 1")
+
+
 def test_ranks_that_all_wait_are_no_victims_of_each_other() -> None:
     outcome, findings, _ = combine([failed(r, "stalled", detail=WAITING) for r in (0, 1)])
 
