@@ -11,10 +11,14 @@ from rich.console import Console
 
 from harness.arms import ARMS, Arm
 from harness.baseline import Baseline, read_baseline
+from harness.checklist.families import family_checklists
+from harness.checklist.figures import Measurement
+from harness.checklist.points import Checklist
 from harness.determinism import SETTINGS
 from harness.history import RESULTS_ROOT, estimated_seconds, latest_folder, remember
 from harness.ranks import Ranks, RankStartError
 from harness.ranks.launch import RanksLostError, current_leader, open_groups
+from harness.report.checklists import cost_charts, show_checklists
 from harness.report.facts import coverage_texts, run_facts, write_reports
 from harness.report.terminal import (
     make_console,
@@ -36,6 +40,8 @@ from matrix.suites import Selection
 
 _INTERRUPTED = 130
 _LOST = 3
+_LOAD_SECONDS = 60.0
+"""Time that an arm gets to be loaded, however short the limit of a case is."""
 
 
 def run_suite(
@@ -64,7 +70,7 @@ def run_suite(
     if arm not in ARMS:
         size = 1 if current_leader() is None else request.ranks
         with open_groups(size, size, "gloo") as (group,):
-            check_arm(arm, group, request.case_timeout)
+            check_arm(arm, group, max(_LOAD_SECONDS, request.case_timeout))
     asked, notes = _asked_cases(request, selections)
     notes["arm_file"] = file_revision(arm.install)
     tag = request.shard.tag if request.shard else ""
@@ -97,7 +103,21 @@ def run_suite(
     show_vanished(vanished, console)
     for text in dict.fromkeys(coverage.values()):
         console.print(text)
-    report = write_reports(folder, rows, run_facts(request, coverage), vanished)
+    checklists: list[Checklist] = []
+    measured: dict[str, Measurement] = {}
+    if request.measures_families and not (interrupted or lost):
+        size = 1 if current_leader() is None else request.ranks
+        with open_groups(size, size, _pool_backend(request.device, request.backend)) as (group,):
+            checklists, measured = family_checklists(rows, arm, group)
+        show_checklists(checklists, console)
+    report = write_reports(
+        folder,
+        rows,
+        run_facts(request, coverage),
+        vanished,
+        charts=cost_charts(measured),
+        checklists=checklists,
+    )
     if lost or interrupted:
         command = resume_command(request, folder, torchrun=current_leader() is not None)
         console.print(
@@ -160,7 +180,7 @@ def replay_case(
     console = console or make_console()
     device = str(case.assignment["device"])
     with open_groups(ranks, ranks, _pool_backend(device, backend)) as (group,):
-        check_arm(arm, group, case_timeout)
+        check_arm(arm, group, max(_LOAD_SECONDS, case_timeout))
         options = RunOptions(arm=arm, seed=seed, case_timeout=case_timeout)
         row = run_case(case, group, options)
     show_findings(row, console, everything=True)

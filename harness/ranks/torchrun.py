@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import socket
 import sys
 import threading
@@ -119,7 +120,12 @@ class Leader:
                     group.dissolve()
 
     def end(self, status: int) -> None:
-        """Tell all ranks to end with an exit status, and wait until they have heard it."""
+        """Tell all ranks to end with an exit status, and wait until they have heard it.
+
+        From here on this process ignores SIGTERM: where the status is not 0, torchrun sends it as
+        soon as one rank has ended.
+        """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         layout = Layout(size=0, status=status)
         byes = [self._key(f"bye-{rank}") for rank in range(1, self.launch.world_size)]
         with contextlib.suppress(ControlLostError):
