@@ -175,6 +175,14 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --out; skip what is done.")
     ] = False,
+    checklist: Annotated[
+        bool | None,
+        typer.Option(
+            "--checklist/--no-checklist",
+            help="Answer the six points of the checklist for each family, which measures a step "
+            "of each; by default where nothing narrows the suite.",
+        ),
+    ] = None,
 ) -> None:
     """Run a suite and write a report.
 
@@ -212,6 +220,7 @@ def run(
             backend=backend,
             baseline=baseline,
             last_failed=last_failed,
+            checklist=checklist,
         )
         selections = request.select()
     if not selections:

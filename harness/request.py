@@ -11,12 +11,13 @@ from harness.history import failed_cases, latest_folder
 from harness.importing import check_source
 from harness.ranks import BACKENDS
 from harness.ranks.launch import check_group_size, local_size
+from harness.registered import any_subject_named, parse_any_case
 from harness.shards import Shard
 from matrix.axes import axis_named
-from matrix.case import Case, parse_case
+from matrix.case import Case
 from matrix.choices import no_such
 from matrix.constraints import constraints_on, exclusion
-from matrix.subjects import SUBJECTS, subject_named
+from matrix.subjects import SUBJECTS
 from matrix.suites import Selection, select, suite_named
 from matrix.values import Value
 
@@ -46,7 +47,7 @@ class SuiteRequest:
             ValueError: If an option names something that does not exist.
         """
         suite = suite_named(self.suite)
-        subjects = [subject_named(name) for name in dict.fromkeys(self.subjects)] or SUBJECTS
+        subjects = [any_subject_named(name) for name in dict.fromkeys(self.subjects)] or SUBJECTS
         only = parse_axes(self.axes)
         if "device" in only:
             raise ValueError("choose the device with --device, not with --axis")
@@ -79,6 +80,15 @@ class RunRequest(SuiteRequest):
     """File of known findings."""
     last_failed: bool = False
     """Run what was not as expected in the latest run, instead of a suite."""
+    checklist: bool | None = None
+    """Measure the six points of each family; None to do so where nothing narrows the suite."""
+
+    @property
+    def measures_families(self) -> bool:
+        """Whether the six points of each family are measured when the cases are done."""
+        if self.checklist is not None:
+            return self.checklist
+        return not (self.subjects or self.axes or self.shard or self.last_failed)
 
     def __post_init__(self) -> None:
         """Refuse an arm, a device or a backend that is not there."""
@@ -135,7 +145,7 @@ def resolve_case(case_id: str) -> Case:
     Raises:
         ValueError: If there is none, or a constraint excludes it; the message gives the reason.
     """
-    case = parse_case(case_id)
+    case = parse_any_case(case_id)
     rule = exclusion(case.cell, constraints_on([case.subject]))
     if rule is not None:
         raise ValueError(f"case {case_id!r} is excluded ({rule.text}): {rule.reason}")

@@ -10,7 +10,7 @@ from harness.checklist.answers import checklist
 from harness.checklist.figures import Measurement
 from harness.checklist.points import Checklist
 from harness.job import make_job
-from harness.ranks import RankPool
+from harness.ranks import Ranks
 from harness.row import Row
 from matrix.case import Case
 from matrix.subjects import SUBJECTS, subject_named
@@ -58,7 +58,9 @@ FAMILIES: tuple[Family, ...] = (
 """Every family of the matrix; the last one has the small blocks that belong to no model."""
 
 
-def family_checklists(rows: Sequence[Row], arm: Arm, pool: RankPool) -> list[Checklist]:
+def family_checklists(
+    rows: Sequence[Row], arm: Arm, group: Ranks
+) -> tuple[list[Checklist], dict[str, Measurement]]:
     """Answer the six points for each family that rows are about.
 
     A family's answers about equality, calls and state come from its rows; boundaries, types,
@@ -67,30 +69,33 @@ def family_checklists(rows: Sequence[Row], arm: Arm, pool: RankPool) -> list[Che
     Args:
         rows: The rows of a run.
         arm: The arm that was judged.
-        pool: Ranks to measure on.
+        group: Ranks to measure on.
 
     Returns:
-        One checklist for each family with a row.
+        One checklist for each family with a row, and what was measured, by family.
 
     Raises:
         harness.ranks.RankStartError: If no ranks can be started.
     """
-    return [
-        checklist(family.name, own, _measurement(family, own, arm, pool))
-        for family in FAMILIES
-        if (own := [row for row in rows if row.subject in family.subjects])
-    ]
+    checklists: list[Checklist] = []
+    measured: dict[str, Measurement] = {}
+    for family in FAMILIES:
+        own = [row for row in rows if row.subject in family.subjects]
+        if own:
+            measurement = _measurement(family, own, arm, group)
+            checklists.append(checklist(family.name, own, measurement))
+            if isinstance(measurement, Measurement):
+                measured[family.name] = measurement
+    return checklists, measured
 
 
-def _measurement(
-    family: Family, rows: Iterable[Row], arm: Arm, pool: RankPool
-) -> Measurement | str:
+def _measurement(family: Family, rows: Iterable[Row], arm: Arm, group: Ranks) -> Measurement | str:
     ran = {row.subject: row for row in rows}
     name = next(name for name in reversed(family.subjects) if name in ran)
     row = ran[name]
     case = Case.of(subject_named(name), {"device": row.axes.get("device", "cpu")})
     job = make_job(case, arm=arm.install, seed=row.seed, arm_arguments=arm.arguments)
-    result = pool.run(_MEASURE, job, _SECONDS)[0]
+    result = group.run(_MEASURE, job, _SECONDS)[0]
     if result.status == "returned":
         return result.value  # type: ignore[no-any-return]  # a task returns anything
     return f"the measured step {result.status}: {result.error}"
