@@ -16,6 +16,7 @@ import typer
 
 from harness.arms import ARMS
 from harness.bench.options import OptionalJsonFile
+from harness.compare_command import compare
 from harness.output import LastingStream, keep_streams
 from harness.ranks import BACKENDS, MOST_RANKS
 from harness.ranks.launch import take_launch
@@ -436,6 +437,7 @@ def bench(
 
 
 app.command()(verify)
+app.command()(compare)
 
 
 @contextmanager

@@ -142,6 +142,21 @@ def test_results_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     check([*ONE, "--times", "none", "--shard", "1/2"], "none has no results")
 
 
+def test_a_comparison_that_cannot_be_made(tmp_path: Path) -> None:
+    good, empty = tmp_path / "good", tmp_path / "empty"
+    empty.mkdir()
+    with Store(good, {}) as store:
+        store.append(_row())
+
+    check(["compare", str(good)], "Missing argument 'AFTER'")
+    check(["compare", str(good), str(tmp_path / "none")], "none is not a folder")
+    check(["compare", str(good / RESULTS_FILE), str(good)], "is not a folder")
+    check(["compare", str(good), str(empty)], "empty holds no results")
+    check(["compare", str(good), str(good), "--time-factor", "1"], "must be more than 1")
+    (good / RESULTS_FILE).write_text("{}\n")
+    check(["compare", str(good), str(good)], f"line 1 of {good / RESULTS_FILE} cannot be read")
+
+
 def _row() -> Row:
     return Row(
         case="readme",
