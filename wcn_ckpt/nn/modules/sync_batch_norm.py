@@ -76,10 +76,11 @@ class SyncBatchNorm(_BatchNorm, OncePerForward):
         self._check_input(input)
         if not self._synchronizes():
             return super().forward(input)
-        out: Tensor = self._over_all_ranks(input)
-        return out
+        over_all_ranks = self._over_all_ranks
+        if torch.compiler.is_compiling():
+            over_all_ranks = torch.compiler.disable(over_all_ranks)  # type: ignore[no-untyped-call]
+        return over_all_ranks(input)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch leaves it untyped
     def _over_all_ranks(self, input: Tensor) -> Tensor:
         group = self.process_group
         moments = self._once_per_forward(lambda: batch_moments(input.detach(), group))
