@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -28,6 +29,7 @@ SUITES_COUNTED = ("smoke", "pr")
 STANDARD_OUTPUT = "-"
 """In place of the name of a JSON file."""
 
+_PLAIN_SECONDS = 20.0
 _Done = TypeVar("_Done")
 
 
@@ -144,11 +146,16 @@ def _progress(
     console: Console,
     name: Callable[[_Done], str],
 ) -> Iterator[_Done]:
-    """Pass things on; on a terminal, show how many there are and the last one."""
+    """Pass things on; show the last one, live on a terminal and now and then elsewhere."""
     live = console.is_terminal and not console.quiet
     status: AbstractContextManager[Any] = console.status("starting") if live else nullcontext()
+    told = time.monotonic()
     with status as shown:
         for number, thing in enumerate(done, start=1):
+            text = f"{number}/{len(faults)}: {name(thing)}"
             if shown is not None:
-                shown.update(f"{number}/{len(faults)}: {name(thing)}")
+                shown.update(text)
+            elif time.monotonic() - told >= _PLAIN_SECONDS:
+                told = time.monotonic()
+                console.print(text)
             yield thing

@@ -20,6 +20,7 @@ _STYLES: dict[Status, str] = {
     "changes nothing": "bold red",
     "not run": "dim",
 }
+_WORDS: dict[Status, str] = {"misnamed": "caught but misnamed"}
 
 
 def show_injections(injections: Sequence[Injection], console: Console) -> None:
@@ -50,7 +51,7 @@ def show_injections(injections: Sequence[Injection], console: Console) -> None:
 def status_text(injection: Injection) -> str:
     """Return what became of a fault, in a few words."""
     if injection.status == "misnamed":
-        return f"misnamed: must be {injection.fault.sign.kind.value}"
+        return f"caught but misnamed: must be {injection.fault.sign.kind.value}"
     if injection.status == "not run":
         return "not run: needs CUDA"
     return injection.status
@@ -59,7 +60,9 @@ def status_text(injection: Injection) -> str:
 def summary(injections: Sequence[Injection]) -> str:
     """Return how many faults there are and what became of them, in one line."""
     counts = Counter(injection.status for injection in injections)
-    parts = [f"{counts[status]} {status}" for status in _STYLES if counts[status]]
+    parts = [
+        f"{counts[status]} {_WORDS.get(status, status)}" for status in _STYLES if counts[status]
+    ]
     number = len(injections)
     return f"{number} fault{'' if number == 1 else 's'}: {', '.join(parts)}"
 

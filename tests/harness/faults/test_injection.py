@@ -55,7 +55,7 @@ def test_a_fault_under_another_name_is_misnamed(rank_pool: RankPool) -> None:
     (injection,) = inject([other], rank_pool)
 
     assert injection.status == "misnamed"
-    assert status_text(injection) == "misnamed: must be state_moved"
+    assert status_text(injection) == "caught but misnamed: must be state_moved"
     assert exit_status([injection]) == 1
 
 
