@@ -49,8 +49,11 @@ class Job:
     """Importable name of the arm that is judged against the ordinary one."""
     arm_arguments: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of its install function."""
-    loss: str | None = None
-    """Importable name of ``function(output)`` that returns the loss; None for the default one."""
+    loss: Any = None
+    """A ``function(output)`` that returns the loss, or its importable name; None for the default
+    one."""
+    localized: bool = True
+    """Whether a difference is looked into: which submodule, which pass, and why."""
 
 
 def make_job(
@@ -67,7 +70,7 @@ def make_job(
     Returns:
         What the ranks are sent.
     """
-    subject = case.subject
+    subject, program = case.subject, build_program(case.assignment)
     arguments, input_arguments = dict(subject.arguments), dict(subject.input_arguments)
     for axis, value in zip(case.axes, case.values, strict=True):
         arguments.update(axis.construct.get(value, {}))
@@ -87,7 +90,7 @@ def make_job(
             for axis, value in zip(case.axes, case.values, strict=True)
             if axis.configure is not None
         ),
-        program=replace(build_program(case.assignment), find_unused=subject.unused_parameters),
+        program=replace(program, find_unused=program.find_unused or subject.unused_parameters),
         facts=facts if subject.ranks_differ else facts - RANKS_DIFFER,
         expected=expected_differences(case.cell),
         arm=arm,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from harness.importing import load
 
 
 def default_loss(returned: Sequence[Tensor], generator: torch.Generator) -> Tensor:
@@ -39,16 +41,21 @@ def default_loss(returned: Sequence[Tensor], generator: torch.Generator) -> Tens
     return torch.stack(terms).sum()
 
 
-def checked_loss(loss: Any, name: str) -> Tensor:
-    """Return what a loss function of the user's own returned.
+def own_loss(function: str | Callable[[Any], Any], output: Any) -> Tensor:
+    """Return the loss that a function of the user's own makes of an output.
 
     Args:
-        loss: What it returned.
-        name: Its name, for the message.
+        function: The function, or its importable name.
+        output: What the model returned.
+
+    Returns:
+        The loss, shape ().
 
     Raises:
-        TypeError: If it is no tensor with one element.
+        TypeError: If it returns no tensor with one element.
     """
+    loss = (load(function) if isinstance(function, str) else function)(output)
+    name = function if isinstance(function, str) else getattr(function, "__name__", "given")
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         what = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"{loss!r:.100}"
         raise TypeError(f"the loss {name!r} must return a tensor with one element, got {what}")

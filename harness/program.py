@@ -19,7 +19,7 @@ from harness.devices import device_of
 from harness.importing import load
 from harness.inputs import fresh_arguments
 from harness.job import Job
-from harness.losses import checked_loss, default_loss
+from harness.losses import default_loss, own_loss
 from harness.norms import NormWatch
 from harness.side_effects import SideEffects, modes, reset_modes
 from harness.structures import tensors
@@ -256,12 +256,14 @@ class _Execution:
                 for name, parameter in module.named_parameters():
                     if name in self._returned:
                         parameter.grad = self._returned[name]
-                if self._optimizer is None:
+                parameters = list(module.parameters())
+                if self._optimizer is None and parameters:
                     self._optimizer = torch.optim.SGD(
-                        module.parameters(), lr=step.learning_rate, momentum=step.momentum
+                        parameters, lr=step.learning_rate, momentum=step.momentum
                     )
-                self._optimizer.step()
-                self._optimizer.zero_grad()
+                if self._optimizer is not None:
+                    self._optimizer.step()
+                    self._optimizer.zero_grad()
             self._returned = {}
             self._trace.points[point] = {
                 "parameters": parameters_of(module),
@@ -314,6 +316,6 @@ class _Execution:
 
     def _loss(self, output: Any, returned: list[Tensor], index: int) -> Tensor:
         if self._job.loss is not None:
-            return checked_loss(load(self._job.loss)(output), self._job.loss)
+            return own_loss(self._job.loss, output)
         generator = torch.Generator().manual_seed(self._job.case_seed + index)
         return default_loss(returned, generator)

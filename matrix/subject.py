@@ -47,9 +47,9 @@ class Subject:
     buffers_follow_data: bool = False
     """Whether a forward writes its data into buffers (while BatchNorms keep statistics), so that
     ranks with different data have different buffers."""
-    loss: str | None = None
-    """Importable name of ``function(output)`` that returns the loss; None for random weights on
-    everything that the module returns."""
+    loss: Any = None
+    """A ``function(output)`` that returns the loss, or its importable name; None for random
+    weights on everything that the module returns."""
     unused_parameters: bool = False
     """Whether a step leaves parameters without a gradient, so that DDP has to look for them."""
     ranks_differ: bool = True
@@ -72,6 +72,12 @@ class Subject:
 
 
 NO_BATCH_NORM = Narrowing(
-    {"bn_momentum": (0.1,), "running_stats": (True,)},
+    {"bn_momentum": (0.1,), "running_stats": (True,), "sync_bn": (False,)},
     "it has no BatchNorm, so its options change nothing",
+)
+
+NOT_TRACED = Narrowing(
+    {"compile": ("off", "inside")},
+    "its boundary refuses torch.compile around it: the compiler's own replay would read state that "
+    "its forward has written",
 )

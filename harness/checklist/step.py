@@ -12,7 +12,7 @@ from harness.devices import device_of
 from harness.importing import load
 from harness.inputs import fresh_arguments
 from harness.job import Job
-from harness.losses import checked_loss, default_loss
+from harness.losses import default_loss, own_loss
 from harness.program import seed_everything
 from harness.structures import tensors
 
@@ -52,7 +52,7 @@ class Step:
         self.output = self.module(*positional, **keywords)
         returned = tensors(self.output)
         if self._job.loss is not None:
-            return checked_loss(load(self._job.loss)(self.output), self._job.loss)
+            return own_loss(self._job.loss, self.output)
         generator = torch.Generator().manual_seed(self._job.case_seed)
         return default_loss(returned, generator)
 

@@ -30,8 +30,8 @@ class Question:
     boundaries: tuple[str, ...] = ()
     """Patterns of boundaries; empty to use the model's own checkpointing, or to have some
     proposed."""
-    loss: str | None = None
-    """Importable name of the loss."""
+    loss: Any = None
+    """A loss function or its importable name."""
     device: str = "cpu"
     """Where the model is put."""
 

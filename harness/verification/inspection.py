@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from harness.devices import device_of
-from harness.importing import load
 from harness.inputs import as_call
-from harness.losses import checked_loss, default_loss
+from harness.losses import default_loss, own_loss
 from harness.ranks.context import RankContext
 from harness.structures import tensors, with_tensors
 from harness.verification import randomness
@@ -80,7 +79,7 @@ def inspect(question: Question, context: RankContext) -> Inspection | Problem:
 
 
 def _ordinary_step(
-    built: nn.Module, given: Any, loss_name: str | None, device: torch.device
+    built: nn.Module, given: Any, loss_name: Any, device: torch.device
 ) -> bool | Problem:
     """Run one ordinary forward and backward; tell whether an input requires grad."""
 
@@ -107,7 +106,7 @@ def _ordinary_step(
         if loss_name is None:
             loss = default_loss(returned, torch.Generator().manual_seed(0))
         else:
-            loss = checked_loss(load(loss_name)(output), loss_name)
+            loss = own_loss(loss_name, output)
     except Exception as error:
         return _raised("an ordinary forward, without checkpointing, raised", error, bad_call=False)
     if not loss.requires_grad:

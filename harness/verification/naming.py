@@ -46,6 +46,8 @@ def name_of(target: Target) -> str:
     if isinstance(target, str):
         return target
     name = getattr(target, "__qualname__", None) or type(target).__name__
+    if "<" in name:
+        return "the model"
     return f"{getattr(target, '__module__', '')}:{name}".lstrip(":")
 
 

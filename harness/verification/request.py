@@ -22,8 +22,8 @@ class VerifyRequest:
     """Classes or patterns of paths that become boundaries."""
     axes: tuple[str, ...] = ()
     """``name=v1,v2``; an axis that is not named keeps all its values."""
-    loss: str | None = None
-    """Importable name of ``function(output)``."""
+    loss: Any = None
+    """A ``function(output)``, or its importable name."""
     preserve: bool = False
     """Judge the model's own checkpointing after ``preserve_replay_state``."""
     suggest: bool = False

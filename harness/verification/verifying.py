@@ -12,13 +12,13 @@ from typing import Any
 from harness.arms import Arm
 from harness.checklist.answers import checklist
 from harness.checklist.figures import Measurement
-from harness.findings import Finding
 from harness.job import make_job
 from harness.ranks import RankPool
 from harness.ranks.launch import Ranks
 from harness.ranks.pool import RankResult
 from harness.row import Row
 from harness.runner import RunOptions, run_case
+from harness.verification.advice import advised, observation
 from harness.verification.axes import VERIFY_AXES, parse
 from harness.verification.inspected import INSPECT, Inspection, Problem, Question
 from harness.verification.naming import importable_name, name_of
@@ -32,7 +32,6 @@ from matrix.values import value_text
 
 _MEASURE = "harness.checklist.measurement:measure"
 _SUITE = Suite("verify", (SuitePlan(2),), "every pair of values that applies at least once")
-_ADVICE = "call wcn_ckpt.preserve_replay_state(model) once, after the model is built"
 
 Progress = Callable[[int, int, Row], None]
 """Called with how many cases are done, how many there are, and the newest row."""
@@ -111,8 +110,7 @@ class _Verification:
             rows.append(row)
             if self._progress is not None:
                 self._progress(number, len(cases), row)
-        if remedied is not None:
-            rows = [self._advised(row, remedied) for row in rows]
+        rows = [advised(row, _gone(base, remedied)) for row in rows]
         if is_inapplicable(rows[0]):
             why = f"ordinary training raises: {str(rows[0].findings[0].got).partition(chr(10))[0]}"
             return _not_judged(self._found.name, Problem(text=why, bad_call=False))
@@ -163,17 +161,6 @@ class _Verification:
             return None
         return self._row(case, self._plan.remedy)
 
-    def _advised(self, row: Row, remedied: Row) -> Row:
-        """Let findings name our line where it made them go away in the case that was tried."""
-        left = {_place(finding) for finding in remedied.findings}
-
-        def advised(finding: Finding) -> Finding:
-            if _place(finding) in left or remedied.outcome == "error":
-                return finding
-            return replace(finding, remedy=_ADVICE)
-
-        return replace(row, findings=tuple(map(advised, row.findings)))
-
     def _notes(self) -> Iterator[str]:
         unused = self._found.unused_parameters
         if unused:
@@ -184,8 +171,11 @@ class _Verification:
             )
 
 
-def _place(finding: Finding) -> str:
-    return finding.path.partition("[")[0]
+def _gone(base: Row, remedied: Row | None) -> set[str]:
+    """Return the observations whose findings the remedy removed."""
+    if remedied is None or not (remedied.passed or remedied.outcome == "differs"):
+        return set()
+    return set(map(observation, base.findings)) - set(map(observation, remedied.findings))
 
 
 def _importable(request: VerifyRequest) -> tuple[VerifyRequest, bool]:

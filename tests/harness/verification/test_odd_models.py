@@ -1,0 +1,145 @@
+"""Odd models get the right answer, or one clear line; all in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import harness
+from harness.verification.advice import PRESERVE
+from harness.verification.report import Report
+from tests.harness.verification import odd_models as odd
+
+ONE_CASE = (
+    *("dropout=off", "bn_momentum=as_built", "running_stats=on", "wrapper=none", "autocast=off"),
+    *("backward=plain", "accumulation=one", "steps=1", "broadcast_buffers=on", "init_sync=on"),
+)
+
+
+def verified(model: Any, inputs: Any, **options: Any) -> Report:
+    # A lambda has no name that ranks could import, so that all runs here.
+    return harness.verify(lambda: model(), inputs, **{"axes": ONE_CASE, **options})
+
+
+SAFE = [
+    (odd.Plain, odd.rows),
+    (odd.NoParameters, odd.rows_with_grad),
+    (odd.OutputsNested, odd.rows),
+    (odd.InPlace, odd.rows),
+    (odd.Lazy, odd.rows),
+    (odd.Tied, odd.rows),
+    (odd.Hooked, odd.rows),
+    (odd.CustomFunction, odd.rows_with_grad),
+    (odd.Complex, odd.rows),
+    (odd.Integers, odd.ids),
+    (odd.Layers, odd.rows),
+    (odd.DependsOnData, odd.rows),
+    (odd.DependsOnChance, odd.rows),
+    (odd.HugeBuffer, odd.rows),
+    (odd.TakesSlots, odd.slotted),
+    (odd.TakesDataclass, odd.dataclass_keywords),
+    (odd.TakesTwo, odd.two),
+    (odd.UnusedParameter, odd.rows),
+    (odd.Generates, odd.rows),
+    (odd.Double, odd.rows),
+    (odd.Recurrent, odd.rows),
+    (odd.ReturnsDistribution, odd.rows),
+    (odd.sparse_block, odd.voxels),
+]
+
+
+@pytest.mark.parametrize(("model", "inputs"), SAFE, ids=[model.__name__ for model, _ in SAFE])
+def test_a_model_that_can_be_checkpointed_passes(model: Any, inputs: Any) -> None:
+    report = verified(model, inputs)
+
+    assert report.exit_status == 0, report.text
+
+
+UNSAFE = [
+    (odd.CountingHook, odd.rows, "calls"),
+    (odd.Counter, odd.rows, "seen"),
+    (odd.ChangesItsInput, odd.rows, "changes a tensor in place that a boundary was given"),
+    (odd.RaisesWhenReplayed, odd.rows, "this block can be used once"),
+    (odd.OwnFlag, odd.rows, "BatchNorm1d 'block.1' was updated twice"),
+    (odd.DeadFlag, odd.rows, "none was computed again"),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "text"), UNSAFE, ids=[model.__name__ for model, *_ in UNSAFE]
+)
+def test_a_model_that_cannot_is_found_out_with_cause_and_remedy(
+    model: Any, inputs: Any, text: str
+) -> None:
+    report = verified(model, inputs)
+
+    assert report.exit_status == 1, report.text
+    assert text in report.text
+    assert "remedy: " in report.text
+
+
+NOT_JUDGED = [
+    (odd.Frozen, odd.rows, 1, "there is nothing to train"),
+    (odd.NoParameters, odd.rows, 1, "there is nothing to train"),
+    (odd.OutputsNone, odd.rows, 1, "there is nothing to make a loss of"),
+    (odd.OnlyIntegersOut, odd.ids, 1, "no floating-point tensor, but torch.int64"),
+    (odd.UnderNoGrad, odd.rows, 1, "no output carries a gradient"),
+    (odd.Raises, odd.rows, 1, "ArithmeticError: the third matrix is singular"),
+    (odd.only_a_list, odd.rows, 1, 'missing the required "forward"'),
+    (odd.not_a_model, odd.rows, 2, "must give a torch.nn.Module, got 3"),
+    (odd.Plain, None, 2, "--inputs is missing"),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "status", "line"),
+    NOT_JUDGED,
+    ids=[f"{model.__name__}-{status}" for model, _, status, _ in NOT_JUDGED],
+)
+def test_what_cannot_be_judged_gets_one_clear_line(
+    model: Any, inputs: Any, status: int, line: str
+) -> None:
+    report = verified(model, inputs)
+
+    assert report.exit_status == status, report.text
+    assert line in report.problem
+    assert "\n" not in report.problem
+
+
+def test_the_remedy_for_a_double_update_is_tried() -> None:
+    report = verified(odd.OwnFlag, odd.rows)
+
+    assert report.remedied is not None and report.remedied.passed
+    assert {finding.remedy for finding in report.findings} == {PRESERVE}
+    assert "wcn_ckpt.preserve_replay_state(model)" in PRESERVE
+    assert verified(odd.OwnFlag, odd.rows, preserve=True).passed
+
+
+def test_a_loss_of_ones_own_is_used_and_a_wrong_one_refused() -> None:
+    assert verified(odd.Plain, odd.rows, loss=odd.square_loss).passed
+
+    refused = verified(odd.Plain, odd.rows, loss=odd.wrong_loss)
+
+    assert "must return a tensor with one element, got 'high'" in refused.problem
+
+
+@pytest.mark.parametrize("pattern", ["Plain", "layers.*", "layers.[01]", "."])
+def test_boundaries_are_named_by_class_and_by_path(pattern: str) -> None:
+    report = verified(odd.Layers, odd.rows, boundaries=[pattern])
+
+    assert report.passed, report.text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        ("Missing", "matches no module; classes in the model: Layers, Linear, ModuleList, Plain"),
+        ("layers", "ModuleList 'layers' cannot be made a boundary"),
+    ],
+)
+def test_boundaries_that_cannot_be_are_refused(pattern: str, line: str) -> None:
+    report = verified(odd.Layers, odd.rows, boundaries=[pattern])
+
+    assert report.exit_status == 2
+    assert line in report.problem
