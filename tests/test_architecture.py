@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,3 +91,11 @@ def test_an_import_inside_a_function_is_seen() -> None:
     source = "def late():\n    from harness.pool import Pool\n    from . import sibling\n"
 
     assert list(imported(source, "matrix")) == [(2, "harness"), (3, "matrix")]
+
+
+def test_importing_the_library_does_not_import_the_compiler() -> None:
+    """It takes longer than the rest of torch, and every rank would wait for it."""
+    code = "import sys, wcn_ckpt.models, wcn_ckpt.nn.modules; print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False\n"
