@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
+from harness.registered import parse_any_case
 from harness.row import Row
 from harness.store import StoreError, read_rows
 from matrix.axes import AXES
-from matrix.case import Case, parse_case
+from matrix.case import Case
 from matrix.programs import build_program
 from matrix.values import Value
 
@@ -49,7 +50,7 @@ def failed_cases(folder: Path) -> dict[int, list[Case]]:
     failed: dict[int, list[Case]] = defaultdict(list)
     for row in _rows(folder):
         if not row.passed:
-            failed[row.seed].append(parse_case(row.case))
+            failed[row.seed].append(parse_any_case(row.case))
     return dict(failed)
 
 

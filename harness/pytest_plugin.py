@@ -1,34 +1,36 @@
-"""Pytest fixtures that run cases on ranks kept alive for a whole worker.
+"""The pytest plugin: fixtures that run cases on ranks kept alive for a whole worker.
 
-Register it with ``pytest_plugins = ["harness.pytest_plugin"]``. Under ``pytest -n`` each worker
-has ranks of its own, started on first use and stopped when the worker ends. Under
-``torchrun ... -m pytest`` rank 0 collects and runs the tests, and all ranks that torchrun started
-run the cases that the tests ask for; every rank ends with rank 0's exit status.
+It is there wherever ``wcn-ckpt[lab]`` is installed, and imports nothing until a test uses it. Under
+``pytest -n`` each worker has ranks of its own, started on first use and stopped when it ends::
+
+    def test_block(ckpt_lab):
+        ckpt_lab.assert_equivalent(build_block, make_batch)
+
+
+    @pytest.mark.ckpt_lab(build_block, make_batch, suite="pr")
+    def test_block_case_by_case(ckpt_lab, ckpt_lab_case):
+        ckpt_lab.check(ckpt_lab_case)
 """
 
 from __future__ import annotations
 
-import contextlib
+import os
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from harness.arms import arm_named
-from harness.ranks import Ranks
-from harness.ranks.launch import RanksLostError, open_groups, resolve_size, set_leader, take_launch
-from harness.report.terminal import finding_text
-from harness.row import Row
-from harness.runner import RunOptions, run_case
-from harness.termination import interrupt_when_terminated
-from matrix.case import Case
+if TYPE_CHECKING:
+    from harness.ranks import Ranks
+    from harness.row import Row
+    from harness.testing import CkptLab
+    from matrix.case import Case
 
 RANKS = 2
-"""Number of local ranks of the pool."""
+"""Number of ranks of the pool."""
 
-_RANKS_LOST = 3
-_LEADER = pytest.StashKey[Any]()  # a Leader, whose module imports torch
-_STATUS = pytest.StashKey[int]()
+_MARKER = "ckpt_lab"
+_CASE = "ckpt_lab_case"
 
 
 class CheckCase(Protocol):
@@ -38,74 +40,69 @@ class CheckCase(Protocol):
         """Run ``case`` with a named arm and seed; return its row."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line(
+        "markers",
+        f"{_MARKER}(factory, inputs, suite='smoke', ...): one item for each case of a module, or "
+        f"with subject='name' of a registered subject; the test takes the fixture {_CASE}",
+    )
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from harness import pytest_torchrun
+
+        config.pluginmanager.register(pytest_torchrun)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make one item of a marked test for each case."""
+    if _CASE not in metafunc.fixturenames:
+        return
+    marker = metafunc.definition.get_closest_marker(_MARKER)
+    if marker is None:
+        raise pytest.Collector.CollectError(
+            f"{metafunc.definition.nodeid} takes {_CASE} but has no marker: decorate it with "
+            f"@pytest.mark.{_MARKER}(factory, inputs, suite='smoke')"
+        )
+    from harness.testing import cases_of, cases_of_subject
+    from harness.verification.local_ranks import LocalRank
+
+    try:
+        if "subject" in marker.kwargs:
+            cases = cases_of_subject(*marker.args, **marker.kwargs)
+        else:
+            cases = cases_of(LocalRank(), *marker.args, **marker.kwargs)
+    except (TypeError, ValueError) as error:
+        raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from error
+    metafunc.parametrize(_CASE, cases, ids=[case.id for case in cases])
+
+
 @pytest.fixture(scope="session")
 def rank_pool() -> Iterator[Ranks]:
     """Two local ranks, or those that torchrun started."""
+    from harness.ranks.launch import open_groups, resolve_size
+
     size = resolve_size(None)
     with open_groups(size, size, "gloo") as (group,):
         yield group
 
 
 @pytest.fixture
+def ckpt_lab(rank_pool: Ranks) -> CkptLab:
+    """Return the lab: it asserts that checkpointing changes nothing that a module computes."""
+    from harness.testing import CkptLab
+
+    return CkptLab(rank_pool)
+
+
+@pytest.fixture
 def check_case(rank_pool: Ranks) -> CheckCase:
     """Return a function that runs a case on the ranks and fails where it is not as expected."""
+    from harness.arms import arm_named
+    from harness.testing import CkptLab, LabCase
+
+    lab = CkptLab(rank_pool)
 
     def check(case: Case, *, arm: str = "checkpointed", seed: int = 0) -> Row:
-        try:
-            row = run_case(case, rank_pool, RunOptions(arm=arm_named(arm), seed=seed))
-        except RanksLostError as error:
-            pytest.exit(f"ranks were lost: {error}", _RANKS_LOST)
-        if not row.passed:
-            texts = [finding_text(finding, everything=True) for finding in row.findings]
-            headline = f"{row.outcome}: {row.case}"
-            replay = f"replay: {row.replay_command}"
-            pytest.fail("\n".join([headline, *texts, replay]), pytrace=False)
-        return row
+        return lab.check(LabCase(case=case, arm=arm_named(arm), seed=seed))
 
     return check
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Under torchrun: lead the other ranks, or follow rank 0 instead of running tests."""
-    return _take_place(config)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Do so here where the plugin was registered by a test module, after the start."""
-    status = _take_place(session.config)
-    if status is None:
-        return None
-    session.config.stash[_STATUS] = status
-    return True
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """End all ranks with one exit status."""
-    session.exitstatus = session.config.stash.get(_STATUS, exitstatus)
-    leader = session.config.stash.get(_LEADER, None)
-    if leader is not None:
-        set_leader(None)
-        leader.end(int(exitstatus))
-
-
-def _take_place(config: pytest.Config) -> int | None:
-    """Return the exit status of a rank that followed; None on rank 0 and without torchrun."""
-    launch = take_launch()
-    if launch is None:
-        return None
-    from harness.ranks.control import ControlLostError
-    from harness.ranks.member import Member
-    from harness.ranks.torchrun import Leader
-
-    member = Member(launch, leads=launch.rank == 0)
-    if launch.rank == 0:
-        interrupt_when_terminated()
-        config.stash[_LEADER] = Leader(member)
-        set_leader(config.stash[_LEADER])
-        return None
-    with contextlib.suppress(ControlLostError):
-        return member.follow()
-    return _RANKS_LOST

@@ -114,7 +114,7 @@ def test_the_wheel_is_whole(wheel: Path) -> None:
 
 
 def test_the_console_script_points_at_the_command_line(wheel: Path) -> None:
-    assert "ckpt-lab = harness.cli:main" in read(wheel, f"{INFO}/entry_points.txt")
+    assert "ckpt-lab = harness.__main__:main" in read(wheel, f"{INFO}/entry_points.txt")
 
 
 def test_installing_the_library_installs_torch_alone(metadata: Message) -> None:
