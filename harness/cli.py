@@ -20,6 +20,7 @@ from harness.compare_command import compare
 from harness.output import LastingStream, keep_streams
 from harness.ranks import BACKENDS, MOST_RANKS
 from harness.ranks.launch import take_launch
+from harness.scale_commands import merge, predict
 from harness.termination import interrupt_when_terminated
 from harness.usage import WRONG_CALL, OneLineErrors, seconds, whole_number
 from harness.verification.command import verify
@@ -438,6 +439,8 @@ def bench(
 
 app.command()(verify)
 app.command()(compare)
+app.command()(merge)
+app.command()(predict)
 
 
 @contextmanager

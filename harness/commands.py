@@ -98,7 +98,7 @@ def run_suite(
                 raise
             lost = f"new ranks could not be started: {error}"
     vanished = baseline.vanished(rows)
-    coverage = coverage_texts(request, selections, rows)
+    coverage = coverage_texts(selections, rows, request.shard)
     show_result(rows, console)
     show_vanished(vanished, console)
     for text in dict.fromkeys(coverage.values()):
@@ -113,7 +113,7 @@ def run_suite(
     report = write_reports(
         folder,
         rows,
-        run_facts(request, coverage),
+        run_facts(request.identity, coverage),
         vanished,
         charts=cost_charts(measured),
         checklists=checklists,

@@ -12,20 +12,20 @@ from harness.report.charts import Chart
 from harness.report.junit import write_junit
 from harness.report.page import write_page
 from harness.report.summary import write_summary
-from harness.request import RunRequest
 from harness.row import Row
+from harness.shards import Shard
 from matrix.suites import Selection
 
 
 def coverage_texts(
-    request: RunRequest, selections: Mapping[int, Selection], rows: Sequence[Row]
+    selections: Mapping[int, Selection], rows: Sequence[Row], shard: Shard | None = None
 ) -> dict[int, str]:
     """Return, by seed, what the cases that ran cover, or that it is less than was asked for.
 
     Args:
-        request: The options of the run.
         selections: The cases of the run, by seed; all shards together.
         rows: The cases that ran.
+        shard: The shard that they are; None for a whole run.
     """
     ran = {(row.case, row.seed) for row in rows}
     texts = {}
@@ -33,9 +33,9 @@ def coverage_texts(
         done, asked = sum((case.id, seed) in ran for case in selection.cases), len(selection.cases)
         if done == asked:
             texts[seed] = selection.coverage_text
-        elif request.shard is not None:
+        elif shard is not None:
             texts[seed] = (
-                f"shard {request.shard.text}: {done} of {asked} cases ran here (seed {seed}); what "
+                f"shard {shard.text}: {done} of {asked} cases ran here (seed {seed}); what "
                 "the suite covers is told by the shards together: ckpt-lab merge"
             )
         else:
@@ -46,18 +46,18 @@ def coverage_texts(
     return texts
 
 
-def run_facts(request: RunRequest, coverage: Mapping[int, str]) -> dict[str, Any]:
+def run_facts(asked: Mapping[str, Any], coverage: Mapping[int, str]) -> dict[str, Any]:
     """Return what was asked and what it covers, name -> text.
 
     Args:
-        request: The options of the run.
+        asked: As in ``run.json``.
         coverage: As returned by :func:`coverage_texts`.
     """
     return {
-        "suite": "last failed" if request.last_failed else request.suite,
-        "arm": request.arm,
-        "ranks": request.case_ranks,
-        "device": request.device,
+        "suite": "last failed" if asked["last_failed"] else asked["suite"],
+        "arm": asked["arm"],
+        "ranks": asked["ranks"],
+        "device": asked["device"],
         "seeds": ", ".join(map(str, coverage)),
         "coverage": "\n".join(dict.fromkeys(coverage.values())),
     }

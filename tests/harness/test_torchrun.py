@@ -117,23 +117,25 @@ def test_what_fails_on_one_rank_ends_on_all_and_the_run_goes_on(tmp_path: Path) 
     assert "report: out/report.html" in output
 
 
-@pytest.mark.parametrize("arm", ["fail_for_good", "lose_the_leader"])
-def test_ranks_that_are_lost_are_started_again_and_the_run_goes_on(
-    arm: str, tmp_path: Path
-) -> None:
+def test_ranks_that_are_lost_are_started_again_and_the_run_goes_on(tmp_path: Path) -> None:
+    cases = narrowed(bn_momentum="0.1,1.0,none", running_stats="on,off", wrapper="ddp")
+
     status, output = run_torchrun(
-        *("--nproc-per-node=2", "--max-restarts=2", *LAB, *THREE, "--case-timeout", "8"),
-        *("--arm", f"{ARMS}:{arm}", "--out", "out"),
+        *("--nproc-per-node=2", "--max-restarts=3", *LAB, *cases, "--case-timeout", "8"),
+        *("--arm", f"{ARMS}:lose_ranks", "--out", "out"),
         cwd=tmp_path,
     )
 
     assert status == 1, output
-    assert outcomes(tmp_path / "out") == {
+    found = outcomes(tmp_path / "out")
+    assert {case: found.pop(case) for case in list(found) if "running_stats" not in case} == {
         "basic,wrapper=ddp": "crashed",
         "basic,bn_momentum=1.0,wrapper=ddp": "hung",
-        "basic,bn_momentum=none,wrapper=ddp": "equal",
+        "basic,bn_momentum=none,wrapper=ddp": "crashed",
     }
-    assert "3 cases: 1 equal, 1 hung, 1 crashed" in (tmp_path / "out" / "summary.md").read_text()
+    assert found and set(found.values()) == {"equal"}
+    summary = (tmp_path / "out" / "summary.md").read_text()
+    assert f"{len(found) + 3} cases: {len(found)} equal, 1 hung, 2 crashed" in summary
 
 
 def test_when_an_agent_is_killed_the_other_ends_and_the_run_can_be_resumed(tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_when_an_agent_is_killed_the_other_ends_and_the_run_can_be_resumed(tmp_p
         assert wait_until(lambda: not any(map(alive, ranks)), LIMIT)
     assert first.returncode == 1
     done = outcomes(tmp_path / "out")
-    assert set(done.values()) == {"equal"} and len(done) < 12
+    assert set(done.values()) == {"equal"}
 
     port = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
     with (
@@ -167,7 +169,8 @@ def test_when_an_agent_is_killed_the_other_ends_and_the_run_can_be_resumed(tmp_p
     assert (first.returncode, second.returncode) == (0, 0), printed
     assert f"({len(done)} done before)" in printed
     found = outcomes(tmp_path / "out")
-    assert len(found) == 12 and set(found.values()) == {"equal"}
+    assert len(found) > len(done) and set(found.values()) == {"equal"}
+    assert "covered" in printed and "only" not in printed
 
 
 def test_pytest_runs_its_cases_in_the_ranks_of_torchrun(tmp_path: Path) -> None:
