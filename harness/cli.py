@@ -6,39 +6,41 @@ Nothing here, and nothing it imports, imports ``torch``: that happens on the ran
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import typer
 
-from harness.arms import ARMS
 from harness.bench.options import OptionalJsonFile
 from harness.compare_command import compare
+from harness.options import (
+    ArmName,
+    AxisValues,
+    Backend,
+    CaseTimeout,
+    Device,
+    Ranks,
+    Seed,
+    Seeds,
+    Subjects,
+    Suite,
+    folder_name,
+)
 from harness.output import LastingStream, keep_streams
-from harness.ranks import BACKENDS, MOST_RANKS
 from harness.ranks.launch import take_launch
+from harness.replay_command import replay
 from harness.scale_commands import merge, predict
+from harness.shrink_command import shrink
 from harness.termination import interrupt_when_terminated
-from harness.usage import WRONG_CALL, OneLineErrors, seconds, whole_number
+from harness.usage import (
+    INTERRUPTED,
+    WRONG_CALL,
+    OneLineErrors,
+    bad_values_are_usage_errors,
+    whole_number,
+)
 from harness.verification.command import verify
-from matrix.axes import AXES
-from matrix.subjects import SUBJECTS
-from matrix.suites import SUITES
-
-
-def _folder(text: str) -> Path:
-    if not text.strip():
-        raise typer.BadParameter("it is empty; give the name of a folder")
-    return Path(text)
-
-
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
 
 app = typer.Typer(
     cls=OneLineErrors,
@@ -47,67 +49,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # boxes break messages into pieces that cannot be searched for
 )
-
-INTERRUPTED = 130
-"""Exit status of a run that was interrupted."""
-
-
-def _names(things: Sequence[_Named]) -> str:
-    return ", ".join(thing.name for thing in things)
-
-
-_Suite = Annotated[str, typer.Option("--suite", help=f"How much is run: {_names(SUITES)}.")]
-_Subjects = Annotated[
-    list[str] | None,
-    typer.Option("--subject", help=f"Only this one of: {_names(SUBJECTS)}; repeatable."),
-]
-_AxisValues = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--axis",
-        metavar="NAME=V1,V2",
-        help=f"Narrow an axis to these values; repeatable. Axes: {_names(AXES)}.",
-    ),
-]
-_ArmName = Annotated[
-    str,
-    typer.Option("--arm", help=f"The arm that is judged: {_names(ARMS)}, or 'file.py:install'."),
-]
-_Ranks = Annotated[
-    int | None,
-    typer.Option(
-        "--ranks",
-        parser=whole_number(1, MOST_RANKS),
-        metavar="N",
-        help="Number of local ranks: 2, or those of torchrun.",
-    ),
-]
-_Seed = Annotated[
-    int, typer.Option("--seed", parser=whole_number(0), metavar="N", help="Seed of the run.")
-]
-_Seeds = Annotated[
-    int,
-    typer.Option(
-        "--seeds",
-        parser=whole_number(1),
-        metavar="N",
-        help="Number of seeds, from --seed on; each its own array.",
-    ),
-]
-_Device = Annotated[str, typer.Option("--device", help="Where the models are: cpu or cuda.")]
-_Backend = Annotated[
-    str,
-    typer.Option("--backend", help=f"Backend of the ranks' group on CUDA: {', '.join(BACKENDS)}."),
-]
-_CaseTimeout = Annotated[
-    float,
-    typer.Option(
-        "--case-timeout",
-        parser=seconds,
-        metavar="SECONDS",
-        help="Seconds until a case counts as hung.",
-    ),
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -127,11 +68,11 @@ def _root(
 
 @app.command()
 def run(
-    suite: _Suite = "smoke",
-    subject: _Subjects = None,
-    axis: _AxisValues = None,
-    arm: _ArmName = "checkpointed",
-    ranks: _Ranks = None,
+    suite: Suite = "smoke",
+    subject: Subjects = None,
+    axis: AxisValues = None,
+    arm: ArmName = "checkpointed",
+    ranks: Ranks = None,
     group_size: Annotated[
         int | None,
         typer.Option(
@@ -153,16 +94,16 @@ def run(
         Path | None,
         typer.Option(
             "--out",
-            parser=_folder,
+            parser=folder_name,
             metavar="FOLDER",
             help="Results folder; a fresh one by default.",
         ),
     ] = None,
-    seed: _Seed = 0,
-    seeds: _Seeds = 1,
-    device: _Device = "cpu",
-    backend: _Backend = "auto",
-    case_timeout: _CaseTimeout = 60.0,
+    seed: Seed = 0,
+    seeds: Seeds = 1,
+    device: Device = "cpu",
+    backend: Backend = "auto",
+    case_timeout: CaseTimeout = 60.0,
     baseline: Annotated[
         Path | None,
         typer.Option("--baseline", help="JSON file of known findings, each with its reason."),
@@ -202,7 +143,7 @@ def run(
 
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out: the folder to continue")
-    with _bad_values_are_usage_errors():
+    with bad_values_are_usage_errors():
         request = RunRequest(
             suite=suite,
             subjects=tuple(subject or ()),
@@ -243,12 +184,12 @@ def run(
 
 @app.command("list")
 def list_cases(
-    suite: _Suite = "smoke",
-    subject: _Subjects = None,
-    axis: _AxisValues = None,
-    seed: _Seed = 0,
-    seeds: _Seeds = 1,
-    device: _Device = "cpu",
+    suite: Suite = "smoke",
+    subject: Subjects = None,
+    axis: AxisValues = None,
+    seed: Seed = 0,
+    seeds: Seeds = 1,
+    device: Device = "cpu",
     boundaries: Annotated[
         bool,
         typer.Option("--boundaries", help="Print every boundary, and the cases that prove it."),
@@ -272,7 +213,7 @@ def list_cases(
     from harness.commands import count_text
     from harness.request import SuiteRequest
 
-    with _bad_values_are_usage_errors():
+    with bad_values_are_usage_errors():
         request = SuiteRequest(
             suite=suite,
             subjects=tuple(subject or ()),
@@ -299,39 +240,8 @@ def list_cases(
         typer.echo(case_id)
 
 
-@app.command()
-def replay(
-    case_id: Annotated[str, typer.Argument(metavar="CASE-ID", help="As printed by 'list'.")],
-    arm: _ArmName = "checkpointed",
-    ranks: _Ranks = None,
-    seed: _Seed = 0,
-    backend: _Backend = "auto",
-    case_timeout: _CaseTimeout = 60.0,
-) -> None:
-    """Run one case again and print everything that was found."""
-    from harness.commands import replay_case
-    from harness.ranks import RankStartError
-    from harness.ranks.launch import local_size, resolve_size
-    from harness.request import check_device, resolve_arm, resolve_case
-    from harness.runner import ArmError
-
-    with _bad_values_are_usage_errors():
-        case, chosen = resolve_case(case_id), resolve_arm(arm)
-        size = resolve_size(ranks)
-        check_device(str(case.assignment["device"]), backend, local_size(size))
-    try:
-        status = replay_case(
-            case, chosen, ranks=size, seed=seed, case_timeout=case_timeout, backend=backend
-        )
-    except ArmError as error:
-        raise typer.BadParameter(str(error)) from None
-    except RankStartError as error:
-        typer.echo(f"the ranks could not be started: {error}", err=True)
-        status = 3
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        status = INTERRUPTED
-    raise typer.Exit(status)
+for _command in (replay, shrink, compare):
+    app.command()(_command)
 
 
 @app.command(cls=OptionalJsonFile)
@@ -341,11 +251,14 @@ def faults(
         typer.Option("--fault", metavar="NAME", help="Only this fault; repeatable."),
     ] = None,
     ranks: Annotated[int, typer.Option("--ranks", help="Number of local ranks, at least 2.")] = 2,
-    seed: _Seed = 0,
+    seed: Seed = 0,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", parser=_folder, metavar="FOLDER", help="Write faults.json and tables there."
+            "--out",
+            parser=folder_name,
+            metavar="FOLDER",
+            help="Write faults.json and tables there.",
         ),
     ] = None,
     json_file: Annotated[
@@ -373,7 +286,7 @@ def faults(
     from harness.faults.command import run_faults
     from harness.ranks import RankStartError
 
-    with _bad_values_are_usage_errors():
+    with bad_values_are_usage_errors():
         try:
             status = run_faults(
                 fault or (),
@@ -416,7 +329,7 @@ def bench(
     ] = None,
     plots: Annotated[
         Path | None,
-        typer.Option("--plots", parser=_folder, metavar="FOLDER", help="Draw plots there."),
+        typer.Option("--plots", parser=folder_name, metavar="FOLDER", help="Draw plots there."),
     ] = None,
     show_list: Annotated[
         bool, typer.Option("--list", help="List the benchmarks with their goals.")
@@ -432,23 +345,14 @@ def bench(
     if show_list:
         typer.echo(list_text())
         return
-    with _bad_values_are_usage_errors():
+    with bad_values_are_usage_errors():
         status = run_bench(names or (), group, samples, json_file, plots)
     raise typer.Exit(status)
 
 
 app.command()(verify)
-app.command()(compare)
 app.command()(merge)
 app.command()(predict)
-
-
-@contextmanager
-def _bad_values_are_usage_errors() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 def _version() -> str:

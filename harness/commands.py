@@ -22,26 +22,22 @@ from harness.report.checklists import cost_charts, show_checklists
 from harness.report.facts import coverage_texts, run_facts, write_reports
 from harness.report.terminal import (
     make_console,
-    show_findings,
     show_progress,
     show_result,
     show_vanished,
 )
-from harness.request import RunRequest, resolve_arm
+from harness.request import RunRequest, pool_backend, resolve_arm
 from harness.resume import resume_command
 from harness.revision import file_revision
 from harness.row import Row, exit_status
-from harness.runner import RunOptions, check_arm, run_case
+from harness.runner import LOAD_SECONDS, RunOptions, check_arm, run_case
 from harness.shards import SeededCase, cut
 from harness.side_by_side import run_side_by_side
 from harness.store import RUN_FILE, Store
-from matrix.case import Case
 from matrix.suites import Selection
 
 _INTERRUPTED = 130
 _LOST = 3
-_LOAD_SECONDS = 60.0
-"""Time that an arm gets to be loaded, however short the limit of a case is."""
 
 
 def run_suite(
@@ -70,7 +66,7 @@ def run_suite(
     if arm not in ARMS:
         size = 1 if current_leader() is None else request.ranks
         with open_groups(size, size, "gloo") as (group,):
-            check_arm(arm, group, max(_LOAD_SECONDS, request.case_timeout))
+            check_arm(arm, group, max(LOAD_SECONDS, request.case_timeout))
     asked, notes = _asked_cases(request, selections)
     notes["arm_file"] = file_revision(arm.install)
     tag = request.shard.tag if request.shard else ""
@@ -107,8 +103,11 @@ def run_suite(
     measured: dict[str, Measurement] = {}
     if request.measures_families and not (interrupted or lost):
         size = 1 if current_leader() is None else request.ranks
-        with open_groups(size, size, _pool_backend(request.device, request.backend)) as (group,):
-            checklists, measured = family_checklists(rows, arm, group)
+        try:
+            with open_groups(size, size, pool_backend(request.device, request.backend)) as (one,):
+                checklists, measured = family_checklists(rows, arm, one)
+        except KeyboardInterrupt:
+            interrupted = True
         show_checklists(checklists, console)
     report = write_reports(
         folder,
@@ -149,44 +148,6 @@ def count_text(selections: Mapping[int, Selection]) -> str:
     return "\n".join([f"{len(cases)} cases", time_text, *dict.fromkeys(texts)])
 
 
-def replay_case(
-    case: Case,
-    arm: Arm,
-    *,
-    ranks: int,
-    seed: int,
-    case_timeout: float,
-    backend: str = "auto",
-    console: Console | None = None,
-) -> int:
-    """Run one case and print everything that was found.
-
-    Args:
-        case: The case.
-        arm: The arm that is judged.
-        ranks: Number of ranks.
-        seed: Seed of the run that the case comes from.
-        case_timeout: Seconds until the case counts as hung.
-        backend: Backend of the process group, where the case is on CUDA.
-        console: Where to print; standard output by default.
-
-    Returns:
-        The exit status.
-
-    Raises:
-        harness.runner.ArmError: If the arm cannot be loaded.
-        harness.ranks.RankStartError: If no ranks can be started.
-    """
-    console = console or make_console()
-    device = str(case.assignment["device"])
-    with open_groups(ranks, ranks, _pool_backend(device, backend)) as (group,):
-        check_arm(arm, group, max(_LOAD_SECONDS, case_timeout))
-        options = RunOptions(arm=arm, seed=seed, case_timeout=case_timeout)
-        row = run_case(case, group, options)
-    show_findings(row, console, everything=True)
-    return exit_status([row])
-
-
 def _rows(
     pending: list[SeededCase],
     arm: Arm,
@@ -202,17 +163,13 @@ def _rows(
         options = RunOptions(arm=arm, seed=seed, case_timeout=request.case_timeout)
         return run_case(case, group, options)
 
-    backend = _pool_backend(request.device, request.backend)
+    backend = pool_backend(request.device, request.backend)
     with open_groups(request.ranks, request.case_ranks, backend) as groups:
         judged = run_side_by_side(pending, groups, judge)
         for row in show_progress(map(baseline.mark, judged), len(pending), console):
             yield row
             if request.stop_early and not row.passed:
                 return
-
-
-def _pool_backend(device: str, backend: str) -> str:
-    return "gloo" if device == "cpu" else backend
 
 
 def _remember(folder: Path, console: Console) -> None:

@@ -166,6 +166,16 @@ def check_device(device: str, backend: str, ranks: int) -> None:
         devices.check_device(device, backend, ranks)
 
 
+def pool_backend(device: str, backend: str) -> str:
+    """Return the backend that ranks are started with: models on the CPU need gloo alone.
+
+    Args:
+        device: Where the models are.
+        backend: As typed.
+    """
+    return "gloo" if device == "cpu" else backend
+
+
 def parse_axes(texts: tuple[str, ...]) -> dict[str, tuple[Value, ...]]:
     """Return axis name -> values from texts ``name=v1,v2``; values of one axis add up.
 

@@ -66,6 +66,16 @@ class Row:
         arm = shlex.quote(self.arm)
         return f"ckpt-lab replay {self.case} --arm {arm} --seed {self.seed} --ranks {self.ranks}"
 
+    @property
+    def shrink_command(self) -> str:
+        """The command that finds which of its axis values a failure needs; empty where it has none.
+
+        Not offered where the case runs by a command of its own.
+        """
+        if self.command or "," not in self.case:
+            return ""
+        return self.replay_command.replace(" replay ", " shrink ", 1)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the row as it stands in the results file."""
         return {

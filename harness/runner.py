@@ -16,6 +16,9 @@ from matrix.case import Case
 JUDGE = "harness.judge:judge"
 """The task that the ranks run."""
 
+LOAD_SECONDS = 60.0
+"""Time that an arm gets to be loaded, however short the limit of a case is."""
+
 _LOADS = "harness.importing:problem_with"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -13,6 +14,12 @@ from matrix.choices import nearest, no_such
 
 WRONG_CALL = 2
 """Exit status of a call that is wrong."""
+
+INTERRUPTED = 130
+"""Exit status of a run that was interrupted."""
+
+NO_RANKS = 3
+"""Exit status of a run whose ranks could not be started."""
 
 _PREFIX = "Invalid value: "
 # typer has a copy of click, or click itself, whose base class for wrong calls it does not export.
@@ -43,6 +50,42 @@ class OneLineErrors(TyperGroup):
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             ctx.fail(no_such("command", args[0], self.list_commands(ctx)))
         return super().resolve_command(ctx, args)
+
+
+@contextmanager
+def bad_values_are_usage_errors() -> Iterator[None]:
+    """Let an error about a value of the call end it in one line."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def status_of(run: Callable[[], int]) -> int:
+    """Return the exit status of something that runs cases.
+
+    Args:
+        run: What runs them and returns its own status.
+
+    Returns:
+        Its status, or that of an interrupt or of ranks that could not be started.
+
+    Raises:
+        typer.BadParameter: If the arm that it judges cannot be loaded.
+    """
+    from harness.ranks import RankStartError
+    from harness.runner import ArmError
+
+    try:
+        return run()
+    except ArmError as error:
+        raise typer.BadParameter(str(error)) from None
+    except RankStartError as error:
+        typer.echo(f"the ranks could not be started: {error}", err=True)
+        return NO_RANKS
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        return INTERRUPTED
 
 
 def one_line(error: Any) -> str:

@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from harness.baseline import Known
 from harness.checklist.points import Checklist
 from harness.report.checklists import checklist_markdown
+from harness.report.escape import markdown, markdown_code, one_line
 from harness.report.tally import expected_reasons, summary_line, tabulate
 from harness.row import Row
 
@@ -21,17 +22,17 @@ _TEMPLATE = """\
 # ckpt-lab: {{ headline }}
 
 {% for name, value in facts.items() -%}
-- {{ name }}: {{ value | join_lines }}
+- {{ name }}: {{ value | join_lines | cell }}
 {% endfor %}
 {% if checklist %}{{ checklist }}
 
 {% endif -%}
 ## Cases by axis value and subject
 
-| axis value |{% for subject in table.subjects %} {{ subject }} |{% endfor %}
+| axis value |{% for subject in table.subjects %} {{ subject | cell }} |{% endfor %}
 |---|{% for subject in table.subjects %}---|{% endfor %}
 {% for label, cells in table.lines -%}
-| {{ label }} |{% for cell in cells %} {{ cell.text }} |{% endfor %}
+| {{ label | cell }} |{% for cell in cells %} {{ cell.text }} |{% endfor %}
 {% endfor %}
 {%- if expected %}
 ## Expected differences
@@ -48,23 +49,24 @@ _TEMPLATE = """\
 {%- if failing %}
 ## Findings
 {% for row in failing %}
-### {{ row.outcome }}: `{{ row.case }}`
+### {{ row.outcome }}: {{ row.case | code }}
 
-    {{ row.replay_command }}
+    {{ row.replay_command | line }}
 
 | rank | point | path | expected | got | largest difference | allowed | where | cause | remedy |
 |---|---|---|---|---|---|---|---|---|---|
 {% for finding in row.findings -%}
-| {{ finding.rank }} | {{ finding.point }} | `{{ finding.path }}` | {{ finding.expected | cell }} \
+| {{ finding.rank }} | {{ finding.point | cell }} | {{ finding.path | code }} \
+| {{ finding.expected | cell }} \
 | {{ finding.got | cell }} | {{ finding.max_abs | number }} \
-| {{ finding.tolerance | number }} ({{ finding.tolerance_source }}) \
+| {{ finding.tolerance | number }} ({{ finding.tolerance_source | cell }}) \
 | {{ finding.origin | cell }} | {{ finding.cause | cell }} | {{ finding.remedy | cell }} |
 {% endfor %}
 {%- endfor %}
 {%- if rest %}
 ### {{ rest | length }} more cases
 {% for row in rest %}
-- {{ row.outcome }}: `{{ row.case }}`
+- {{ row.outcome }}: {{ row.case | code }}
 {%- endfor %}
 {% endif %}
 {%- endif %}
@@ -91,7 +93,9 @@ def write_summary(
         Where it was written.
     """
     environment = Environment(undefined=StrictUndefined, autoescape=False)
-    environment.filters["cell"] = _cell
+    environment.filters["cell"] = markdown
+    environment.filters["code"] = markdown_code
+    environment.filters["line"] = one_line
     environment.filters["number"] = _number
     environment.filters["join_lines"] = lambda value: "; ".join(str(value).splitlines())
     failing = [row for row in rows if not row.passed]
@@ -112,8 +116,3 @@ def write_summary(
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
-
-
-def _cell(value: object) -> str:
-    """Return the first line of a value, safe inside a Markdown table."""
-    return str(value).partition("\n")[0].replace("|", "\\|")

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from harness.baseline import Known
 from harness.findings import Finding, Scalar
+from harness.report.escape import plain
 from harness.report.tally import Table as Tally
 from harness.report.tally import expected_reasons, summary_line, tabulate
 from harness.row import Row
@@ -84,7 +85,7 @@ def show_result(rows: Sequence[Row], console: Console) -> None:
         rest = len(failing) - _MOST_CASES
         console.print(f"... and {rest} more cases that are not as expected: see the report")
     for reason, count in expected_reasons(rows).items():
-        console.print(f"expected: {count} {'case' if count == 1 else 'cases'}: {reason}")
+        console.print(f"expected: {count} {'case' if count == 1 else 'cases'}: {plain(reason)}")
     console.print(summary_line(rows))
 
 
@@ -105,11 +106,11 @@ def _column_groups(table: Tally, width: int) -> Iterator[tuple[int, int]]:
 def _grid(table: Tally, first: int, last: int, console: Console) -> Table:
     grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
     for heading in ("cases", *table.subjects[first:last]):
-        grid.add_column(heading, no_wrap=True)
+        grid.add_column(Text(plain(heading)), no_wrap=True)
     for label, cells in table.lines:
         shown = cells[first:last]
         texts = [Text(cell.text, style="red" if cell.passed < cell.total else "") for cell in shown]
-        grid.add_row(label, *texts)
+        grid.add_row(Text(plain(label)), *texts)
     return grid
 
 
@@ -121,7 +122,7 @@ def show_vanished(vanished: Sequence[Known], console: Console) -> None:
         console: Where to print.
     """
     for known in vanished:
-        console.print(f"no longer found, take it off the baseline: {known.text}")
+        console.print(f"no longer found, take it off the baseline: {plain(known.text)}")
 
 
 def show_findings(row: Row, console: Console, *, everything: bool = False) -> None:
@@ -133,7 +134,7 @@ def show_findings(row: Row, console: Console, *, everything: bool = False) -> No
         everything: Print all findings, with tracebacks and stacks, not one for each cause.
     """
     outcome = (row.outcome, "green" if row.passed else "bold red")
-    console.print(Text.assemble(outcome, " ", row.case))
+    console.print(Text.assemble(outcome, " ", plain(row.case)))
     shown = list(row.findings)
     if not everything:
         shown = list({finding.cause: finding for finding in reversed(shown)}.values())[::-1]
@@ -143,7 +144,9 @@ def show_findings(row: Row, console: Console, *, everything: bool = False) -> No
     if len(row.findings) > len(shown):
         console.print(f"  ... and {len(row.findings) - len(shown)} more findings")
     if not row.passed:
-        console.print(f"  replay: {row.replay_command}")
+        console.print(f"  replay: {plain(row.replay_command)}")
+        if row.shrink_command:
+            console.print(f"  shrink: {plain(row.shrink_command)}")
 
 
 def finding_text(finding: Finding, *, everything: bool = False) -> str:
@@ -158,7 +161,7 @@ def finding_text(finding: Finding, *, everything: bool = False) -> str:
             f"allowed {finding.tolerance:.6g} ({finding.tolerance_source})"
         )
     where = f"    where: {finding.origin}\n" if finding.origin else ""
-    return (
+    return plain(
         f"  rank {finding.rank} · {finding.point} · {finding.path} · "
         f"expected {_text(finding.expected)} · got {got}{gap}\n"
         f"{where}"

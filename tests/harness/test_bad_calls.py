@@ -30,7 +30,7 @@ def check(arguments: list[str], *texts: str) -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        ("unknown", "no command 'unknown'; valid commands: run, list, replay"),
+        ("unknown", "no command 'unknown'; valid commands: run, list, replay, shrink, compare"),
         ("runn", "no command 'runn'; did you mean 'run'?"),
         ("run --suit smoke", "no option '--suit'; did you mean '--suite'?"),
         ("run --zzz", "no option '--zzz' (see 'ckpt-lab run --help')"),
@@ -77,6 +77,9 @@ def check(arguments: list[str], *texts: str) -> None:
         ("replay basic,broadcast_buffers=off", "is excluded (wrapper=none"),
         ("replay dropout,bn_momentum=1.0", "it has no BatchNorm"),
         ("replay basic,autocast=fp16", "float16 is CUDA's and is run there"),
+        ("shrink", "Missing argument 'CASE-ID'"),
+        ("shrink basic,step=3", "no axis 'step'; did you mean 'steps'?"),
+        ("shrink basic --arm ordinry", "did you mean 'ordinary'?"),
         ("replay basic --ranks 99", "'99' is not a whole number from 1 to 64"),
     ],
 )
