@@ -22,13 +22,20 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from harness.findings import Finding
+from harness.findings import CauseKind, Finding
 from harness.norms import NormCall
 from harness.trace import Observations, Trace
 from matrix.programs import Program
+from wcn_ckpt.nn.modules import SyncBatchNorm
 
 _UPDATE_ROUNDINGS = 4
 _BUFFERS = ("running_mean", "running_var")
+_KNOWN_FORWARDS = (
+    _BatchNorm.forward,
+    _InstanceNorm.forward,
+    nn.SyncBatchNorm.forward,
+    SyncBatchNorm.forward,
+)
 
 
 def running_statistics(program: Program, judged: Trace, rank: int) -> list[Finding]:
@@ -42,6 +49,8 @@ def running_statistics(program: Program, judged: Trace, rank: int) -> list[Findi
     Returns:
         For each wrong statistic, one finding at the first point where it is wrong.
     """
+    if not judged.norm_calls:
+        return []
     names = [name for name, norm in judged.module.named_modules() if _follows_the_recurrence(norm)]
     if not names:
         return []
@@ -69,7 +78,7 @@ def running_statistics(program: Program, judged: Trace, rank: int) -> list[Findi
 def _follows_the_recurrence(norm: nn.Module) -> bool:
     return (
         isinstance(norm, (_BatchNorm, _InstanceNorm))
-        and type(norm).forward in (_BatchNorm.forward, _InstanceNorm.forward)
+        and type(norm).forward in _KNOWN_FORWARDS
         and norm.running_mean is not None
     )
 
@@ -163,4 +172,6 @@ def _finding(
         "against float64",
         cause="the running statistic is not what the batches of the logical forwards make it",
         remedy="look for an update too many or too few, or a write that is no update",
+        kind=CauseKind.STATE_WRITTEN,
+        module=path.partition("[")[0].rpartition(".")[0],
     )

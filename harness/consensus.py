@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from harness.equivalence import differences
-from harness.findings import Finding
+from harness.findings import CauseKind, Finding
 from harness.trace import Trace
 from matrix.expectations import Fact
 from matrix.programs import Program
@@ -46,6 +46,7 @@ def _watched(program: Program, trace: Trace) -> tuple[_Watched, ...]:
         *(_Watched(Fact.GRADIENTS_AGREE, True, point, "gradients") for point in reduced),
         *(_Watched(Fact.BUFFERS_AGREE_AT_FORWARD, True, start, "buffers") for start in starts),
         *(_Watched(Fact.BUFFERS_DIFFER_AT_FORWARD, False, start, "buffers") for start in starts),
+        _Watched(Fact.BUFFERS_AGREE_AT_END, True, last_step, "buffers"),
         _Watched(Fact.BUFFERS_DIFFER_AT_END, False, last_step, "buffers"),
     )
 
@@ -161,6 +162,7 @@ def check_mean_gradient(
                     "compute alone",
                     remedy="look for a parameter that is not reduced, or reduced before its last "
                     "contribution",
+                    kind=CauseKind.REDUCTION,
                 )
             )
     return findings
@@ -201,8 +203,9 @@ def _disagreement(item: _Watched, values: _Values, rank: int) -> list[Finding]:
             got=difference.got,
             max_abs=difference.max_abs,
             tolerance_source="bitwise, against rank 0",
-            cause=f"{item.group} differ between ranks 0 and {rank} where DDP makes them equal",
+            cause=f"{item.group} differ between ranks 0 and {rank} where they must be equal",
             remedy="look for a tensor that is not reduced or not copied between ranks",
+            kind=_kind(item),
         )
         for difference in differences(wrapped, {item.point: {item.group: dict(values)}})
     ]
@@ -219,4 +222,9 @@ def _sameness(item: _Watched, rank: int) -> Finding:
         cause="ranks that see different data have the same buffers: they were copied between "
         "ranks where nothing should copy them, or the ranks saw the same data",
         remedy="check the buffer option that reaches DDP, and the inputs of each rank",
+        kind=_kind(item),
     )
+
+
+def _kind(item: _Watched) -> CauseKind:
+    return CauseKind.BUFFER_SYNC if item.group == "buffers" else CauseKind.REDUCTION

@@ -67,6 +67,8 @@ class _Judgement:
         if self._connected or looked_into:
             self._context.abandon_group()
         self._context.unfit |= is_out_of_memory(raised.error)
+        # What Dynamo leaves behind when a compiled step raises makes later cases of the rank fail.
+        self._context.unfit |= self._job.program.compiled != "off"
         localization = None
         if looked_into and self._job.localized and not self._context.unfit:
             localization = localize_alone(self._job, self._rank)

@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.instancenorm import _InstanceNorm
+
+from wcn_ckpt.nn.modules import SyncBatchNorm
 
 
 class NormCall(NamedTuple):
@@ -80,5 +83,19 @@ def _measured(name: str, norm: _NormBase, value: Tensor) -> NormCall:
         var = wide.flatten(1).var(1)
         terms = wide[0].numel()
     flat = wide.flatten(1)
+    if isinstance(norm, (SyncBatchNorm, nn.SyncBatchNorm)):
+        return _over_all_ranks(name, norm, flat)
     statistics = (flat.mean(1), var, flat.abs().mean(1), flat.square().mean(1))
     return NormCall(name, norm.momentum, terms, *(part.cpu() for part in statistics))
+
+
+def _over_all_ranks(name: str, norm: _NormBase, flat: Tensor) -> NormCall:
+    """Sum over ranks: first for the mean, then for the deviations from it."""
+    sums = torch.stack([torch.ones_like(flat), flat, flat.abs(), flat.square()]).sum(2)
+    dist.all_reduce(sums)
+    count, total, total_abs, total_square = sums
+    mean = total / count
+    squares = (flat - mean.unsqueeze(1)).square().sum(1)
+    dist.all_reduce(squares)
+    statistics = (mean, squares / (count - 1), total_abs / count, total_square / count)
+    return NormCall(name, norm.momentum, int(count[0]), *(part.cpu() for part in statistics))

@@ -13,14 +13,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
+from harness.compiling import compile_around, compile_inside, forget_compiled_code
 from harness.devices import device_of
 from harness.importing import load
 from harness.inputs import fresh_arguments
 from harness.job import Job
 from harness.losses import default_loss, own_loss
 from harness.norms import NormWatch
+from harness.sharding import whole
 from harness.side_effects import SideEffects, modes, reset_modes
 from harness.structures import tensors
 from harness.trace import (
@@ -32,7 +33,7 @@ from harness.trace import (
     raised_at,
     random_states,
 )
-from harness.wrapping import wrap
+from harness.wrapping import gradient_sync, synchronize_norms, wrap
 from matrix.programs import AutogradGrad, Backward, Forward, OptimizerStep, Step
 
 
@@ -78,6 +79,8 @@ def execute(
             trace.raised = raised_at("end", error)
     finally:
         reset_modes()
+        if job.program.compiled != "off":
+            forget_compiled_code()
     return trace
 
 
@@ -89,16 +92,27 @@ def _prepare(
     seed_everything(job.case_seed + rank, device)
     module = load(job.factory)(**job.arguments)
     for function, value in job.configure:
-        load(function)(module, value)
+        replacement = load(function)(module, value)
+        module = module if replacement is None else replacement
+    program = job.program
+    if program.sync_norms:
+        module = synchronize_norms(module, program.device)
     module.to(device).train()
     trace = Trace(module)
     keys = tuple(module.state_dict())
     trace.state_keys = (keys, keys)
     switch = load(arm)(module, **(job.arm_arguments if arm == job.arm else {}))
-    trace.count_calls()
-    watch = NormWatch(module) if watch_norms else None
-    model = wrap(module, job.program)
-    return trace, _Execution(job, rank, trace, model, switch, device, watch, follow)
+    watch = None
+    if program.traces_boundaries:
+        entry = compile_around(module, program.compiled)
+    else:
+        entry = module
+        trace.count_calls()
+        watch = NormWatch(module) if watch_norms else None
+    if program.compiled == "inside":
+        compile_inside(module)
+    model = wrap(entry, program)
+    return trace, _Execution(job, rank, trace, entry, model, switch, device, watch, follow)
 
 
 def seed_everything(seed: int, device: torch.device) -> None:
@@ -127,6 +141,7 @@ class _Execution:
         job: Job,
         rank: int,
         trace: Trace,
+        entry: nn.Module,
         model: nn.Module,
         switch: Callable[[bool], None],
         device: torch.device,
@@ -153,7 +168,7 @@ class _Execution:
             self._leaves.update(leaves)
         if watch is not None:
             trace.norm_calls = watch.forwards
-        trace.module.register_forward_pre_hook(self._record_start)
+        entry.register_forward_pre_hook(self._record_start)
         if follow is not None:
             self._load_parameters(follow, "set-up")
         self._effects = SideEffects(trace.module)
@@ -193,7 +208,7 @@ class _Execution:
                 self._load_buffers(self._follow, f"start of {point}")
             before = Counter(trace.total_calls)
             watching = self._watch.forward() if self._watch is not None else nullcontext()
-            with self._sync(step.synced), watching, self._autocast():
+            with gradient_sync(self._model, step.synced), watching, self._autocast():
                 arguments, keywords = self._arguments[step.microbatch]
                 output = self._model(*arguments, **keywords)
                 if isinstance(output, GeneratorType):
@@ -210,10 +225,10 @@ class _Execution:
 
     def _record_start(self, module: nn.Module, arguments: Any) -> None:
         point = f"start of forward[{len(self._losses)}]"
-        self._trace.points.setdefault(point, {"buffers": buffers_of(module)})
+        self._trace.points.setdefault(point, {"buffers": buffers_of(self._trace.module)})
 
     def _backward(self, step: Backward) -> None:
-        with self._trace.point(self._point("backward")), self._sync(step.synced):
+        with self._trace.point(self._point("backward")), gradient_sync(self._model, step.synced):
             torch.autograd.backward(self._summed(step.forwards), retain_graph=step.retain_graph)
             self._record_backward({})
 
@@ -286,7 +301,7 @@ class _Execution:
             name: self._optimizer.state.get(parameter, {}).get("momentum_buffer")
             for name, parameter in self._trace.module.named_parameters()
         }
-        return {name: None if m is None else m.clone() for name, m in momenta.items()}
+        return whole(momenta)
 
     def _load_parameters(self, source: Trace, point: str) -> None:
         values = source.points[point]["parameters"]
@@ -304,11 +319,6 @@ class _Execution:
 
     def _summed(self, forwards: tuple[int, ...]) -> Tensor:
         return torch.stack([self._losses[index] for index in forwards]).sum()
-
-    def _sync(self, synced: bool) -> AbstractContextManager[Any]:
-        if not synced and isinstance(self._model, DistributedDataParallel):
-            return self._model.no_sync()
-        return nullcontext()
 
     def _autocast(self) -> AbstractContextManager[Any]:
         dtype = self._job.program.autocast

@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harness.computations import count_computations
 from harness.norms import NormCall
+from harness.sharding import whole
 
 _ALL_BITS = (1 << 64) - 1
 
@@ -76,11 +78,11 @@ class Trace:
 
     def count_calls(self) -> None:
         """Count, from now on, the calls of every boundary's computation."""
-        for name, boundary in self.module.named_modules():
-            call = getattr(boundary, "_gradient_checkpointed_call", None)
-            if call is not None:
-                counted = _counted(call, name, self.total_calls)
-                object.__setattr__(boundary, "_gradient_checkpointed_call", counted)
+
+        def count(name: str) -> None:
+            self.total_calls[name] += 1
+
+        count_computations(self.module, count)
 
 
 def raised_at(point: str, error: Exception) -> Raised:
@@ -99,16 +101,14 @@ def buffers_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 def parameters_of(module: nn.Module) -> dict[str, Tensor]:
-    """Copy the parameters of a module."""
-    return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+    """Copy the parameters of a module, whole where ranks hold shards of them."""
+    copies = whole(dict(module.named_parameters()))
+    return {name: copy for name, copy in copies.items() if copy is not None}
 
 
 def gradients_of(module: nn.Module) -> dict[str, Tensor | None]:
-    """Copy ``.grad`` of every parameter; None where there is none."""
-    return {
-        name: None if parameter.grad is None else parameter.grad.detach().clone()
-        for name, parameter in module.named_parameters()
-    }
+    """Copy ``.grad`` of every parameter, whole as well; None where there is none."""
+    return whole({name: parameter.grad for name, parameter in module.named_parameters()})
 
 
 def random_states() -> Mapping[str, str]:
@@ -128,14 +128,3 @@ def random_states() -> Mapping[str, str]:
         name, keys, *rest = numpy.random.get_state()
         states["numpy"] = hash((name, keys.tobytes(), *rest))
     return {name: f"{state & _ALL_BITS:016x}" for name, state in states.items()}
-
-
-def _counted(call: Callable[..., Any], name: str, calls: Counter[str]) -> Callable[..., Any]:
-    def counted_call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        def counted_fn(*fn_args: Any, **fn_kwargs: Any) -> Any:
-            calls[name] += 1
-            return fn(*fn_args, **fn_kwargs)
-
-        return call(counted_fn, *args, **kwargs)
-
-    return counted_call

@@ -28,8 +28,8 @@ class Axis:
     doc: str
     """What it varies, in one line."""
     configure: str | None = None
-    """Importable name of ``function(module, value)`` that applies a value to a new subject; None
-    where the axis shapes the program instead."""
+    """Importable name of ``function(module, value)`` that applies a value to a new subject, and may
+    return another module to use in its place; None where the axis shapes the program instead."""
     construct: Mapping[Value, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Value -> keyword arguments that it adds to the subject's factory."""
     inputs: Mapping[Value, Mapping[str, Any]] = field(default_factory=dict, hash=False)
@@ -38,6 +38,9 @@ class Axis:
     """Where only subjects that name it in ``options`` have it: why others keep the default."""
     opt_in: bool = False
     """Whether values other than the default are run only where they are asked for."""
+    apart: bool = False
+    """Whether its cases are so slow that suites run other values than the default in plans of their
+    own, with fewer combinations."""
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be told apart or typed, and a default that is not one."""
@@ -83,7 +86,9 @@ AXES: tuple[Axis, ...] = (
         doc="whether BatchNorm keeps running statistics",
         configure="matrix.configure:running_stats",
     ),
-    Axis("wrapper", ("none", "ddp"), default="none", doc="what wraps the model on each rank"),
+    Axis(
+        "wrapper", ("none", "ddp", "fsdp2"), default="none", doc="what wraps the model on each rank"
+    ),
     Axis(
         "broadcast_buffers",
         (True, False),
@@ -145,6 +150,74 @@ AXES: tuple[Axis, ...] = (
         "single voxel, or voxels that have few neighbours",
         inputs={"mixed": {"sites": "mixed"}, "scattered": {"sites": "scattered"}},
         option="its input is dense and has no sites to choose",
+    ),
+    Axis(
+        "static_graph",
+        (False, True),
+        default=False,
+        doc="whether DDP is told that every step uses the same graph",
+    ),
+    Axis(
+        "find_unused_parameters",
+        (False, True),
+        default=False,
+        doc="whether DDP looks for parameters that a backward does not reach",
+    ),
+    Axis(
+        "gradient_as_bucket_view",
+        (False, True),
+        default=False,
+        doc="whether gradients are views of DDP's buckets",
+    ),
+    Axis(
+        "fsdp_units",
+        ("block", "whole", "inside"),
+        default="block",
+        doc="what FSDP2 shards besides the model: each boundary, nothing, or each child of a "
+        "boundary",
+    ),
+    Axis(
+        "reshard_after_forward",
+        (True, False),
+        default=True,
+        doc="whether FSDP2 drops full parameters after a forward and gathers them for backward",
+    ),
+    Axis(
+        "mixed_precision",
+        ("off", "bf16"),
+        default="off",
+        doc="dtype of parameters and gradients in a step under FSDP2",
+    ),
+    Axis(
+        "sync_bn",
+        (False, True),
+        default=False,
+        doc="whether BatchNorms compute their statistics over all ranks",
+    ),
+    Axis(
+        "nesting",
+        ("flat", "nested"),
+        default="flat",
+        doc="whether one more boundary is around the whole subject",
+        configure="matrix.blocks.nesting:nest",
+    ),
+    Axis(
+        "selective",
+        (False, True),
+        default=False,
+        doc="whether a selective checkpointing policy keeps the results of linear layers and "
+        "activations",
+        configure="matrix.configure:selective",
+    ),
+    Axis(
+        "compile",
+        ("off", "inside", "aot_eager", "inductor"),
+        default="off",
+        doc="torch.compile: of the modules inside boundaries, or around them with a backend and "
+        "allow_compile=True",
+        option="torch.compile breaks its forward, which works on sizes that depend on data, into "
+        "many small graphs",
+        apart=True,
     ),
 )
 """All axes, in the order that case ids use."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from wcn_ckpt.nn.modules import configure_gradient_checkpointing
 
@@ -60,6 +60,37 @@ def enable(module: nn.Module, how: str) -> None:
         configure_gradient_checkpointing(module, True, function, strict=False)
     else:
         method(keywords or None)
+
+
+def selective(module: nn.Module, on: bool) -> None:
+    """Give every boundary the contexts of a selective checkpointing policy.
+
+    A module without boundaries is left as it is.
+
+    Args:
+        module: The subject, with checkpointing enabled.
+        on: Whether to.
+    """
+    if not on:
+        return
+    boundaries: list[Any] = [m for m in module.modules() if hasattr(m, "gradient_checkpointing")]
+    for boundary in boundaries:
+        function = boundary._gradient_checkpointing_func
+        keywords = {**function.keywords, "context_fn": selective_contexts}
+        boundary._gradient_checkpointing_func = functools.partial(function.func, **keywords)
+
+
+def selective_contexts() -> tuple[Any, Any]:
+    """Return torch's contexts that keep the results of some operations and recompute the rest.
+
+    Those of linear layers and activations: nothing writes them in place, which torch refuses.
+    """
+    aten = torch.ops.aten
+    kept = [aten.addmm, aten.relu, aten.gelu, aten.silu, aten.tanh]
+    contexts: tuple[Any, Any] = create_selective_checkpoint_contexts(  # type: ignore[no-untyped-call]
+        [operation.default for operation in kept]
+    )
+    return contexts
 
 
 def user_contexts() -> tuple[Any, Any]:

@@ -17,9 +17,11 @@ class Constraint:
 
     when: Condition = field(hash=False)
     """The combinations that are left out. ``subject`` may be named like an axis."""
-    kind: Literal["inapplicable", "raises", "elsewhere"]
+    kind: Literal["inapplicable", "raises", "checkpoint_raises", "meaningless", "elsewhere"]
     """``inapplicable``: the option does not exist there, so the case runs what another case runs.
-    ``raises``: the ordinary arm itself raises there. ``elsewhere``: it is run on another device."""
+    ``raises``: the ordinary arm itself raises there. ``checkpoint_raises``: torch's own checkpoint
+    does. ``meaningless``: the ordinary arm computes nothing there, or something that an oracle
+    finds wrong, so being equal to it says nothing. ``elsewhere``: it is run on another device."""
     reason: str
     """Why, in one sentence."""
 
@@ -32,21 +34,138 @@ class Constraint:
         )
 
 
+_NOT_DDP = ("none", "fsdp2")
+_NOT_FSDP = ("none", "ddp")
+_TRACED = ("aot_eager", "inductor")
+_WITH_BATCH_NORM = (
+    *("basic", "basic-down", "bottleneck", "bottleneck-down", "minkunet", "readme"),
+    *("called-twice", "ptv3", "spaceformer"),
+)
+
+
+def _only_under(others: tuple[str, ...], axis: str, value: Value, reason: str) -> Constraint:
+    return Constraint({"wrapper": others, axis: (value,)}, "inapplicable", reason)
+
+
 CONSTRAINTS: tuple[Constraint, ...] = (
-    Constraint(
-        when={"wrapper": ("none",), "broadcast_buffers": (False,)},
-        kind="inapplicable",
-        reason="buffer broadcast is an option of DDP; without DDP there is nothing to switch off",
+    _only_under(
+        _NOT_DDP,
+        "broadcast_buffers",
+        False,
+        "buffer broadcast is an option of DDP; without DDP there is nothing to switch off",
     ),
-    Constraint(
-        when={"wrapper": ("none",), "init_sync": (False,)},
-        kind="inapplicable",
-        reason="sync at init is an option of DDP; without DDP there is nothing to switch off",
+    _only_under(
+        _NOT_DDP,
+        "init_sync",
+        False,
+        "sync at init is an option of DDP; without DDP there is nothing to switch off",
     ),
     Constraint(
         when={"device": ("cpu",), "autocast": ("fp16",)},
         kind="elsewhere",
         reason="torch's autocast dtype on CPU is bfloat16; float16 is CUDA's and is run there",
+    ),
+    _only_under(_NOT_DDP, "static_graph", True, "a static graph is an option of DDP"),
+    _only_under(
+        _NOT_DDP,
+        "find_unused_parameters",
+        True,
+        "to look for unused parameters is an option of DDP",
+    ),
+    _only_under(_NOT_DDP, "gradient_as_bucket_view", True, "buckets of gradients are DDP's"),
+    Constraint(
+        when={"wrapper": _NOT_FSDP, "fsdp_units": ("whole", "inside")},
+        kind="inapplicable",
+        reason="only FSDP2 shards modules, so there are no units to choose",
+    ),
+    _only_under(
+        _NOT_FSDP, "reshard_after_forward", False, "only FSDP2 gathers parameters for a forward"
+    ),
+    _only_under(_NOT_FSDP, "mixed_precision", "bf16", "the dtype policy is an option of FSDP2"),
+    _only_under(
+        ("none",),
+        "sync_bn",
+        True,
+        "without a wrapper each rank trains alone, on its own statistics",
+    ),
+    Constraint(
+        when={"static_graph": (True,), "accumulation": ("no_sync",)},
+        kind="raises",
+        reason="DDP with a static graph runs into an internal assertion when the first backward is "
+        "under no_sync",
+    ),
+    Constraint(
+        when={"wrapper": ("fsdp2",), "backward": ("autograd.grad",)},
+        kind="meaningless",
+        reason="FSDP2 reduces in hooks that fill .grad; autograd.grad reaches no sharded parameter",
+    ),
+    Constraint(
+        when={
+            "subject": _WITH_BATCH_NORM,
+            "mixed_precision": ("bf16",),
+            "running_stats": (True,),
+            "sync_bn": (False,),
+        },
+        kind="raises",
+        reason="BatchNorm refuses running statistics in float32 beside parameters in bfloat16",
+    ),
+    Constraint(
+        when={"subject": ("spectral-norm",), "mixed_precision": ("bf16",)},
+        kind="raises",
+        reason="its vectors stay in float32 and cannot be multiplied by a weight in bfloat16",
+    ),
+    Constraint(
+        when={"subject": ("codebook",), "mixed_precision": ("bf16",), "autocast": ("off",)},
+        kind="raises",
+        reason="its codes stay in float32 and cannot be multiplied by a weight in bfloat16",
+    ),
+    Constraint(
+        when={"subject": ("instance-norm",), "mixed_precision": ("bf16",)},
+        kind="meaningless",
+        reason="InstanceNorm rounds its running statistics to bfloat16 there",
+    ),
+    Constraint(
+        when={"subject": ("python-random",), "fsdp_units": ("inside",)},
+        kind="meaningless",
+        reason="each rank runs its layers in another order, and FSDP2 gathers parameters in the "
+        "order in which units run",
+    ),
+    Constraint(
+        when={"selective": (True,), "enable": ("user_context",)},
+        kind="inapplicable",
+        reason="a user passes one context_fn: that of the policy takes the place of the other",
+    ),
+    Constraint(
+        when={"selective": (True,), "backward": ("retained", "retained3")},
+        kind="checkpoint_raises",
+        reason="torch's selective checkpointing allows one backward pass through a region",
+    ),
+    Constraint(
+        when={"selective": (True,), "fsdp_units": ("inside",)},
+        kind="checkpoint_raises",
+        reason="torch's selective checkpointing counts the profiler's marks of FSDP2, and a unit "
+        "that is gathered already sets fewer of them",
+    ),
+    Constraint(
+        when={"compile": _TRACED, "sync_bn": (True,)},
+        kind="raises",
+        reason="the collective of a synchronized norm is no part of the one graph asked for",
+    ),
+    Constraint(
+        when={"compile": _TRACED, "enable": ("user_context",)},
+        kind="checkpoint_raises",
+        reason="torch.compile traces no context function that is not a selective policy",
+    ),
+    Constraint(
+        when={
+            "compile": _TRACED,
+            "accumulation": ("joint",),
+            "subject": ("readme", "called-twice"),
+            "running_stats": (True,),
+        },
+        kind="checkpoint_raises",
+        reason="the compiler saves running statistics for its own replay, and the second forward "
+        "writes them before the backward pass of the first",
     ),
 )
 """Every exclusion that does not come from a subject."""

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 
 import covertable  # type: ignore[import-untyped]  # it has no stubs
 
+from matrix.completion import Factors, Row, completed
 from matrix.constraints import CONSTRAINTS, Constraint, exclusion
+from matrix.growth import grown
 from matrix.values import Value, meets
-
-Factors = Mapping[str, tuple[Value, ...]]
-"""Factor name -> the values it may take."""
 
 _SEVERAL = "each exclusion alone allows it, but together they leave no case with it"
 
@@ -37,10 +36,14 @@ class Coverage:
     """Tuples that some allowed row could hold."""
     ruled_out: Mapping[str, int]
     """Reason -> number of tuples that no allowed row can hold."""
+    among: tuple[str, ...] = ()
+    """The only factors that tuples span besides ``full``; empty for all."""
 
     @property
     def name(self) -> str:
         """What is counted, for example ``2-way`` or ``subject x wrapper x 1-way of the rest``."""
+        if self.among:
+            return f"{self.strength}-way of {', '.join(self.among)}"
         if not self.full:
             return f"{self.strength}-way"
         rest = (f"{self.strength}-way of the rest",) if self.strength else ()
@@ -59,6 +62,7 @@ def covering_rows(
     strength: int | None,
     *,
     full: tuple[str, ...] = (),
+    core: tuple[str, ...] = (),
     constraints: tuple[Constraint, ...] = CONSTRAINTS,
     seed: int = 0,
 ) -> list[dict[str, Value]]:
@@ -70,6 +74,8 @@ def covering_rows(
             full product.
         full: Factors whose full product is taken. Within each of its combinations the rows cover
             all tuples of ``strength`` other factors, in an array of its own.
+        core: The factors that ``strength`` is of; of all others every pair is covered, with each
+            other and with these. Empty for all factors.
         constraints: What is left out.
         seed: Varies the choice among equally good arrays.
 
@@ -81,9 +87,8 @@ def covering_rows(
         fixed = dict(zip(full, values, strict=True))
         if exclusion(fixed, constraints) is None:
             rest = {name: options for name, options in factors.items() if name not in fixed}
-            rows += _array(
-                fixed, rest, strength, constraints, f"{seed}" + f".{number}" * bool(full)
-            )
+            salt = f"{seed}" + f".{number}" * bool(full)
+            rows += _array(fixed, rest, strength, core, constraints, salt)
     return rows
 
 
@@ -93,6 +98,7 @@ def coverage(
     strength: int | None,
     constraints: tuple[Constraint, ...] = CONSTRAINTS,
     full: tuple[str, ...] = (),
+    among: tuple[str, ...] = (),
 ) -> Coverage:
     """Count what rows cover.
 
@@ -102,11 +108,12 @@ def coverage(
         strength: How many factors outside ``full`` a tuple spans; None for all.
         constraints: What is left out.
         full: Factors that every tuple spans.
+        among: The only other factors that tuples span; empty for all.
 
     Returns:
         The figure.
     """
-    rest = [name for name in factors if name not in full]
+    rest = [name for name in factors if name not in full and (name in among or not among)]
     size = len(rest) if strength is None else min(strength, len(rest))
     covered = possible = 0
     ruled_out: Counter[str] = Counter()
@@ -121,29 +128,34 @@ def coverage(
                 continue
             possible += 1
             covered += values in held
-    return Coverage(full, size, covered, possible, dict(ruled_out))
+    return Coverage(full, size, covered, possible, dict(ruled_out), among)
 
 
 def _array(
     fixed: Mapping[str, Value],
     rest: Factors,
     strength: int | None,
+    core: tuple[str, ...],
     constraints: tuple[Constraint, ...],
     salt: str,
 ) -> list[dict[str, Value]]:
     remaining = tuple(_remaining(constraints, fixed, rest))
-    if strength is None or strength >= len(rest):
-        rows = list(_full_product(rest, remaining))
+    first = {name: values for name, values in rest.items() if name in core or not core}
+    among_first = tuple(rule for rule in remaining if set(rule.when) <= set(first))
+    rows: list[Row]
+    if strength is None or strength >= len(first):
+        rows = list(_full_product(first, among_first))
     else:
-        indexed = {name: list(range(len(values))) for name, values in rest.items()}
+        indexed = {name: list(range(len(values))) for name, values in first.items()}
         made = covertable.make(
             indexed,
             strength=strength,
             salt=salt,
-            constraints=[_condition(rule, rest) for rule in remaining],
+            constraints=[_condition(rule, first) for rule in among_first],
         )
-        rows = [{name: values[row[name]] for name, values in rest.items()} for row in made]
-    return [{**fixed, **row} for row in rows]
+        rows = [{name: values[row[name]] for name, values in first.items()} for row in made]
+    others = [name for name in rest if name not in first]
+    return [{**fixed, **row} for row in grown(rows, others, rest, remaining)]
 
 
 def _remaining(
@@ -179,7 +191,9 @@ class _Impossible:
     def __init__(self, factors: Factors, constraints: tuple[Constraint, ...]) -> None:
         self._factors = factors
         self._constraints = constraints
-        self._constrained = {name for rule in constraints for name in rule.when}
+        self._constrained = [
+            name for name in factors if any(name in rule.when for rule in constraints)
+        ]
         self._known: dict[frozenset[tuple[str, Value]], str | None] = {}
 
     def reason(self, chosen: Mapping[str, Value]) -> str | None:
@@ -193,12 +207,8 @@ class _Impossible:
         for rule in self._constraints:
             if all(set(self._options(n, chosen)) <= set(rule.when[n]) for n in rule.when):
                 return f"{rule.text}: {rule.reason}"
-        free = [n for n in self._factors if n in self._constrained and n not in chosen]
-        for values in itertools.product(*(self._factors[name] for name in free)):
-            completed = {**chosen, **dict(zip(free, values, strict=True))}
-            if exclusion(completed, self._constraints) is None:
-                return None
-        return _SEVERAL
+        factors = {name: self._factors[name] for name in self._constrained}
+        return None if completed(chosen, factors, self._constraints) else _SEVERAL
 
     def _options(self, name: str, chosen: Mapping[str, Value]) -> tuple[Value, ...]:
         return (chosen[name],) if name in chosen else self._factors[name]

@@ -35,6 +35,8 @@ class Fact(str, Enum):
     """When the second and when the last forward start every buffer is the same on every rank."""
     BUFFERS_DIFFER_AT_FORWARD = "buffers_differ_at_forward"
     """When the second and when the last forward start some buffer differs between ranks."""
+    BUFFERS_AGREE_AT_END = "buffers_agree_at_end"
+    """At the end of the program every buffer is the same on every rank."""
     BUFFERS_DIFFER_AT_END = "buffers_differ_at_end"
     """At the end of the program some buffer differs between ranks."""
 
@@ -63,16 +65,26 @@ _REDUCED = (
 _COPIED = "DDP copies rank 0's buffers to all ranks when a forward starts, not when it ends"
 _NOT_COPIED = "each rank's statistics come from its own data and nothing copies them"
 _NOT_AFTER_NO_SYNC = "DDP copies no buffers when a forward starts that follows one under no_sync"
+_SHARDED = "each rank holds a shard of one model, and its gradients and steps are of that shard"
+_REDUCED_SHARDS = (
+    "FSDP2 reduces in every backward pass, also in a second one over a retained graph; with "
+    "parameters in bfloat16 the ranks compute other gradients than alone, and where units share an "
+    "input autograd adds its gradients in another order than alone"
+)
+_SHARED_STATISTICS = "the ranks compute the statistics of a BatchNorm over all their rows together"
 _SYNCED_FORWARDS = ("joint", "sequential", "plain_then_checkpointed")
 _DDP: Condition = {"wrapper": ("ddp",)}
 _SYNCED: Condition = {**_DDP, "init_sync": (True,)}
 _UNSYNCED: Condition = {**_DDP, "init_sync": (False,)}
 _COPIES: Condition = {**_DDP, "broadcast_buffers": (True,)}
-_OWN_BUFFERS: Condition = {
-    **_DDP,
+_FSDP: Condition = {"wrapper": ("fsdp2",)}
+_OWN: Condition = {
     "running_stats": (True,),
     "buffers_follow_data": (True,),
+    "sync_bn": (False,),
 }
+_OWN_BUFFERS: Condition = {**_DDP, **_OWN}
+_OWN_SHARDED: Condition = {**_FSDP, **_OWN}
 _NO_COPIES: Condition = {**_OWN_BUFFERS, "broadcast_buffers": (False,)}
 
 RULES: tuple[Rule, ...] = (
@@ -131,6 +143,23 @@ RULES: tuple[Rule, ...] = (
         "the last forward updates each rank's statistics from its own data; a copy could only "
         "happen when the next forward starts",
     ),
+    Rule(Fact.PARAMETERS_AGREE_AT_START, _FSDP, _SHARDED),
+    Rule(Fact.PARAMETERS_AGREE_AT_END, _FSDP, _SHARDED),
+    Rule(Fact.GRADIENTS_AGREE, _FSDP, _SHARDED),
+    Rule(
+        Fact.GRADIENTS_ARE_MEAN,
+        {**_FSDP, "mixed_precision": ("off",), "fsdp_units": ("block", "whole")},
+        _REDUCED_SHARDS,
+    ),
+    Rule(Fact.BUFFERS_DIFFER_AT_END, _OWN_SHARDED, _NOT_COPIED),
+    Rule(Fact.BUFFERS_DIFFER_AT_FORWARD, {**_OWN_SHARDED, "steps": (3,)}, _NOT_COPIED),
+    Rule(
+        Fact.BUFFERS_DIFFER_AT_FORWARD,
+        {**_OWN_SHARDED, "accumulation": (*_SYNCED_FORWARDS, "no_sync")},
+        _NOT_COPIED,
+    ),
+    Rule(Fact.BUFFERS_AGREE_AT_FORWARD, {"sync_bn": (True,)}, _SHARED_STATISTICS),
+    Rule(Fact.BUFFERS_AGREE_AT_END, {"sync_bn": (True,)}, _SHARED_STATISTICS),
 )
 """Every fact that is checked, with the cells it is checked in."""
 

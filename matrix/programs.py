@@ -60,11 +60,24 @@ Step = Forward | Backward | AutogradGrad | OptimizerStep
 
 
 @dataclass(frozen=True)
+class Sharding:
+    """Options of FSDP2's ``fully_shard``."""
+
+    units: str
+    """``whole``: the model alone; ``block``: each boundary, then the model; ``inside``: each child
+    of a boundary that holds parameters, then the model."""
+    reshard_after_forward: bool
+    """Whether each unit drops its full parameters after a forward and gathers them again."""
+    mixed_precision: str | None
+    """Name of the torch dtype of parameters and gradients in a step; None for their own."""
+
+
+@dataclass(frozen=True)
 class Program:
     """The training of one case: one or more optimizer steps."""
 
     wrapper: str
-    """``none`` or ``ddp``."""
+    """``none``, ``ddp`` or ``fsdp2``."""
     broadcast_buffers: bool
     """Whether DDP copies rank 0's buffers to the others before a forward."""
     autocast: str | None
@@ -77,6 +90,22 @@ class Program:
     """Type of the device the model is on: ``cpu`` or ``cuda``."""
     find_unused: bool = False
     """Whether DDP looks for parameters that a backward does not reach."""
+    static_graph: bool = False
+    """Whether DDP is told that every step uses the same graph."""
+    bucket_view: bool = False
+    """Whether gradients are views of DDP's buckets."""
+    sharding: Sharding | None = None
+    """What FSDP2 shards; None under another wrapper."""
+    sync_norms: bool = False
+    """Whether BatchNorms compute their statistics over all ranks."""
+    compiled: str = "off"
+    """``off``; ``inside`` for the modules inside boundaries; or the backend of ``torch.compile``
+    around the whole model."""
+
+    @property
+    def traces_boundaries(self) -> bool:
+        """Whether ``torch.compile`` traces the boundaries themselves."""
+        return self.compiled not in ("off", "inside")
 
     @property
     def forwards(self) -> tuple[Forward, ...]:
@@ -186,7 +215,7 @@ def build_program(values: Mapping[str, Value]) -> Program:
         values: A value for each axis; axes that do not shape the program are ignored.
 
     Returns:
-        The program. Options of DDP are read under ``wrapper=ddp`` only.
+        The program. Options of a wrapper are read under that wrapper only.
     """
     after_forwards = BACKWARDS[str(values["backward"])]
     rounds = ACCUMULATIONS[str(values["accumulation"])]
@@ -214,5 +243,19 @@ def build_program(values: Mapping[str, Value]) -> Program:
         init_sync=wrapper == "ddp" and bool(values["init_sync"]),
         autocast=AUTOCAST_DTYPES[str(values["autocast"])],
         device=str(values["device"]),
+        find_unused=wrapper == "ddp" and bool(values["find_unused_parameters"]),
+        static_graph=wrapper == "ddp" and bool(values["static_graph"]),
+        bucket_view=wrapper == "ddp" and bool(values["gradient_as_bucket_view"]),
+        sharding=_sharding(values) if wrapper == "fsdp2" else None,
+        sync_norms=wrapper != "none" and bool(values["sync_bn"]),
+        compiled=str(values["compile"]),
         steps=tuple(steps),
+    )
+
+
+def _sharding(values: Mapping[str, Value]) -> Sharding:
+    return Sharding(
+        units=str(values["fsdp_units"]),
+        reshard_after_forward=bool(values["reshard_after_forward"]),
+        mixed_precision=AUTOCAST_DTYPES[str(values["mixed_precision"])],
     )

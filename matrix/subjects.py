@@ -6,9 +6,11 @@ Those with attention and those of TRELLIS.2 are in `matrix.attention_subjects` a
 
 from __future__ import annotations
 
+from typing import Literal
+
 from matrix.attention_subjects import ATTENTION_SUBJECTS
 from matrix.choices import no_such
-from matrix.subject import NO_BATCH_NORM, Narrowing, Subject
+from matrix.subject import NO_BATCH_NORM, NOT_TRACED, Narrowing, Subject
 from matrix.trellis_subjects import TRELLIS_SUBJECTS
 
 __all__ = ["NO_BATCH_NORM", "SUBJECTS", "Narrowing", "Subject", "subject_named"]
@@ -35,8 +37,12 @@ def _dense(
     *,
     buffers_follow_data: bool = False,
     batch_norm: bool = False,
+    compiled: Literal["not", "inside", "around"] = "not",
     inputs: str = "terrain_rows",
 ) -> Subject:
+    narrowings = [] if batch_norm else [NO_BATCH_NORM]
+    if compiled == "inside":
+        narrowings.append(NOT_TRACED)
     return Subject(
         name=name,
         factory=f"matrix.blocks:{block}",
@@ -44,7 +50,8 @@ def _dense(
         inputs=f"matrix.batches:{inputs}",
         input_arguments={"channels": 16},
         buffers_follow_data=buffers_follow_data,
-        narrowings=() if batch_norm else (NO_BATCH_NORM,),
+        options=() if compiled == "not" else ("compile",),
+        narrowings=tuple(narrowings),
         doc=doc,
     )
 
@@ -76,12 +83,18 @@ SUBJECTS: tuple[Subject, ...] = (
         doc="a whole MinkUNet: eight stages of one narrow block",
     ),
     _dense(
-        "readme", "MyBlock", "the block of the README", buffers_follow_data=True, batch_norm=True
+        "readme",
+        "MyBlock",
+        "the block of the README",
+        compiled="around",
+        buffers_follow_data=True,
+        batch_norm=True,
     ),
     _dense(
         "called-twice",
         "CalledTwice",
         "one boundary with one BatchNorm, called twice in a forward",
+        compiled="around",
         buffers_follow_data=True,
         batch_norm=True,
     ),
@@ -89,24 +102,39 @@ SUBJECTS: tuple[Subject, ...] = (
         "own-norm",
         "OwnNormBlock",
         "a norm class of the user's own that calls F.batch_norm",
+        compiled="inside",
         buffers_follow_data=True,
     ),
     _dense(
         "instance-norm",
         "InstanceNormBlock",
         "InstanceNorm with running statistics",
+        compiled="around",
         buffers_follow_data=True,
         inputs="terrain_maps",
     ),
-    _dense("spectral-norm", "SpectralNormBlock", "spectral norm, far from convergence"),
+    _dense(
+        "spectral-norm",
+        "SpectralNormBlock",
+        "spectral norm, far from convergence",
+        compiled="inside",
+    ),
     _dense(
         "codebook",
         "CodebookBlock",
         "an EMA codebook: a buffer that forward reads and writes",
+        compiled="inside",
         buffers_follow_data=True,
     ),
-    _dense("rebound", "ReboundBlock", "a buffer that forward reads and binds to a new tensor"),
-    _dense("dropout", "DropoutBlock", "dropout: torch's generator drawn in forward"),
+    _dense(
+        "rebound",
+        "ReboundBlock",
+        "a buffer that forward reads and binds to a new tensor",
+        compiled="inside",
+    ),
+    _dense(
+        "dropout", "DropoutBlock", "dropout: torch's generator drawn in forward", compiled="around"
+    ),
     _dense("python-random", "RandomOrderBlock", "an order drawn from Python's random in forward"),
     *ATTENTION_SUBJECTS,
     *TRELLIS_SUBJECTS,

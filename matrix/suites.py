@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from matrix.axes import AXES, Axis, axis_named
 from matrix.case import Case
@@ -11,10 +11,16 @@ from matrix.choices import no_case, no_such
 from matrix.constraints import CONSTRAINTS, Constraint, constraints_on
 from matrix.covering import Coverage, coverage, covering_rows
 from matrix.subjects import SUBJECTS, Subject
-from matrix.values import Value
+from matrix.values import Condition, Value
 
 CARD = ("bn_momentum", "running_stats", "wrapper", "broadcast_buffers", "autocast")
 """The axes of the design card."""
+
+CORE = (
+    *("subject", *CARD, "backward", "accumulation", "enable", "steps", "init_sync", "device"),
+    *("dropout", "order", "sites"),
+)
+"""The factors of which more than pairs is tried, where the others are tried in pairs."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +28,8 @@ class Plan:
     """How much is run of some subjects. The subject is a factor like the axes."""
 
     strength: int | None
-    """Every combination of values of this many factors is run at least once; None for all of
-    them, 0 to leave the factors outside ``full`` at their default."""
+    """Every combination of values of this many factors, of ``core`` where it is given, is run at
+    least once; None for all of them, 0 to leave the factors outside ``full`` at their default."""
     full: tuple[str, ...] = ()
     """Factors whose full product is run; the covering is then one of the other factors, within
     each combination of these."""
@@ -31,10 +37,21 @@ class Plan:
     """Kinds of subjects it is for."""
     names: tuple[str, ...] | None = None
     """Names of the subjects it is for; None for all of those kinds."""
+    option: str | None = None
+    """Name of an optional axis: the plan is for the subjects that have it; None for all."""
+    core: tuple[str, ...] = ()
+    """The factors that ``strength`` is of; of the others every pair is run, with each other and
+    with these. Empty for all factors."""
+    only: Condition = field(default_factory=dict, hash=False)
+    """Factor -> the values it is narrowed to."""
 
     def takes(self, subject: Subject) -> bool:
         """Tell whether it is for a subject."""
-        return subject.kind in self.kinds and (self.names is None or subject.name in self.names)
+        return (
+            subject.kind in self.kinds
+            and (self.names is None or subject.name in self.names)
+            and (self.option is None or self.option in subject.options)
+        )
 
 
 @dataclass(frozen=True)
@@ -63,11 +80,32 @@ class Suite:
     """What is run instead where that would be more cases, in the order they are tried."""
 
 
-_MODELS_THIN = Plan(2, kinds=("model",))
+_UNSHARDED = {"wrapper": ("none", "ddp")}
+_TRACED = {"compile": ("inside", "aot_eager")}
+_CARD_OF_BLOCKS = Plan(2, full=("subject", *CARD), core=CORE, kinds=("block",), only=_UNSHARDED)
+_SHARDED_BLOCKS = Plan(2, core=CORE, kinds=("block",), only={"wrapper": ("fsdp2",)})
+_MODELS = Plan(3, core=CORE, kinds=("model",))
+_MODELS_THIN = Plan(2, core=CORE, kinds=("model",))
+_COMPILED = (
+    Plan(2, core=CORE, option="compile", only=_TRACED),
+    Plan(1, option="compile", only={"compile": ("inductor",)}),
+)
 
 SUITES: tuple[Suite, ...] = (
-    Suite("smoke", (Plan(2),), "every pair of values at least once; the default"),
-    Suite("pr", (Plan(3),), "every triple of values at least once; for a change"),
+    Suite(
+        "smoke",
+        (
+            Plan(2, core=CORE),
+            Plan(0, full=("subject", "compile"), names=("readme", "codebook"), only=_TRACED),
+        ),
+        "every pair of values at least once, and three compiled cases; the default",
+    ),
+    Suite(
+        "pr",
+        (Plan(3, core=CORE), Plan(1, option="compile", only=_TRACED)),
+        "every triple of values of the core axes and every pair of values of all at least once; "
+        "for a change",
+    ),
     Suite(
         "card",
         (
@@ -75,32 +113,35 @@ SUITES: tuple[Suite, ...] = (
                 0,
                 full=("subject", *CARD, "backward", "accumulation"),
                 names=("basic", "basic-down", "bottleneck", "bottleneck-down"),
+                only=_UNSHARDED,
             ),
         ),
         "the full product of the design card, backward and accumulation on the MinkUNet blocks",
     ),
     Suite(
         "nightly",
-        (
-            Plan(2, full=("subject", *CARD), kinds=("block",)),
-            Plan(3, kinds=("model",)),
-        ),
+        (_CARD_OF_BLOCKS, _SHARDED_BLOCKS, _MODELS, *_COMPILED),
         "the full product of the design card on every block, times every pair of the other axes; "
-        "every triple of values on whole models",
+        "every pair under FSDP2; every triple of the core axes on whole models; compiled blocks",
         thinnings=(
             Thinning(
-                (Plan(2, full=("subject", *CARD), kinds=("block",)), _MODELS_THIN),
+                (_CARD_OF_BLOCKS, _SHARDED_BLOCKS, _MODELS_THIN, *_COMPILED),
                 "whole models: pairs instead of triples",
             ),
             Thinning(
-                (Plan(1, full=("subject", *CARD), kinds=("block",)), _MODELS_THIN),
+                (
+                    replace(_CARD_OF_BLOCKS, strength=1),
+                    _SHARDED_BLOCKS,
+                    _MODELS_THIN,
+                    *_COMPILED,
+                ),
                 "whole models: pairs instead of triples; axes outside the design card: each value "
                 "instead of each pair, within each combination of the card",
             ),
             Thinning(
-                (Plan(3, kinds=("block",)), _MODELS_THIN),
-                "whole models: pairs instead of triples; blocks: triples instead of the full "
-                "product of the design card",
+                (Plan(3, core=CORE, kinds=("block",)), _MODELS_THIN, *_COMPILED),
+                "whole models: pairs instead of triples; blocks: triples of the core axes instead "
+                "of the full product of the design card",
             ),
         ),
     ),
@@ -205,14 +246,18 @@ def _selection(
         by_name = {subject.name: subject for subject in subjects if plan.takes(subject)}
         if not by_name:
             continue
-        factors: dict[str, tuple[Value, ...]] = {"subject": tuple(by_name)}
-        for axis in axes:
-            at_default = plan.strength == 0 and axis.name not in plan.full
-            values = narrowed.get(axis.name, axis.values)
-            factors[axis.name] = (axis.default,) if at_default else values
+        factors = {"subject": tuple(by_name), **_values(plan, axes, narrowed)}
+        if not all(factors.values()):
+            continue
         strength = plan.strength or (0 if plan.full else None)
-        rows = covering_rows(factors, strength, full=plan.full, constraints=constraints, seed=seed)
-        coverages.append(coverage(rows, factors, strength, constraints, plan.full))
+        rows = covering_rows(
+            factors, strength, full=plan.full, core=plan.core, constraints=constraints, seed=seed
+        )
+        pairs = 2 if plan.core and strength else strength
+        coverages.append(coverage(rows, factors, pairs, constraints, plan.full))
+        if pairs != strength:
+            among = tuple(name for name in plan.core if name not in plan.full)
+            coverages.append(coverage(rows, factors, strength, constraints, plan.full, among))
         cases += [
             Case.of(
                 by_name[str(row["subject"])], {axis.name: row[axis.name] for axis in axes}, axes
@@ -220,3 +265,22 @@ def _selection(
             for row in rows
         ]
     return Selection(tuple(cases), tuple(coverages), note)
+
+
+def _values(
+    plan: Plan, axes: tuple[Axis, ...], narrowed: Mapping[str, tuple[Value, ...]]
+) -> dict[str, tuple[Value, ...]]:
+    """Return axis name -> the values that a plan runs; none where nothing is left."""
+    values: dict[str, tuple[Value, ...]] = {}
+    for axis in axes:
+        asked = narrowed.get(axis.name)
+        if axis.name in plan.only:
+            wanted = plan.only[axis.name]
+            values[axis.name] = tuple(v for v in wanted if asked is None or v in asked)
+        elif plan.strength == 0 and axis.name not in plan.full:
+            values[axis.name] = (axis.default,)
+        elif asked is not None:
+            values[axis.name] = asked
+        else:
+            values[axis.name] = (axis.default,) if axis.apart else axis.values
+    return values

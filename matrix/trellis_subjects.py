@@ -46,7 +46,7 @@ def _transformer(name: str, cls: str, doc: str, *, context: bool = False) -> Sub
         arguments={**arguments, "mlp_ratio": 2.0, "use_rope": True, "qk_rms_norm": True},
         inputs=f"matrix.trellis_batches:{'modulated_voxels' if sparse else 'modulated_tokens'}",
         input_arguments=inputs,
-        options=("sites",) if sparse else (),
+        options=("sites",) if sparse else ("compile",),
         narrowings=(NO_BATCH_NORM,),
         doc=doc,
     )
@@ -160,6 +160,7 @@ TRELLIS_SUBJECTS: tuple[Subject, ...] = (
         inputs="matrix.trellis_batches:noisy_grid",
         input_arguments={"channels": 4, "context_channels": 10, "resolution": 3},
         kind="model",
+        options=("compile",),
         narrowings=(NO_BATCH_NORM,),
         doc="a whole dense flow model of two blocks",
     ),

@@ -15,8 +15,9 @@ from harness.findings import Finding
 from harness.job import Job
 from harness.program import execute
 from harness.ranks.context import RankContext
-from harness.trace import Trace
+from harness.trace import Trace, parameters_of
 from harness.wrapping import wrap
+from matrix.blocks import MyBlock
 from matrix.expectations import Fact
 from matrix.programs import Backward, Forward, OptimizerStep, Program
 
@@ -66,6 +67,13 @@ def mean_gradient(scale: float, context: RankContext) -> list[Finding]:
     return check_mean_gradient(STEP, judged, alone, context.rank, noise=0.0)
 
 
+def is_mean_to_a_millionth(job: Job, context: RankContext) -> bool:
+    """Whether the ordinary arm reduces gradients to about the mean of what ranks compute alone."""
+    trace = execute(job, ORDINARY, context.rank)
+    alone = execute(job, ORDINARY, context.rank, follow=trace)
+    return not check_mean_gradient(job.program, trace, alone, context.rank, noise=1e-6)
+
+
 def final_gradients_agree(job: Job, context: RankContext) -> tuple[bool, bool]:
     """Whether the ordinary arm's gradients, and its returned ones, agree between ranks."""
     trace = execute(job, ORDINARY, context.rank)
@@ -79,6 +87,19 @@ def weights_after_wrapping(program: Program, context: RankContext) -> bool:
     nn.init.constant_(module.weight, 1.0 + context.rank)
     wrap(module, program)
     return module.weight.item() == 1.0 + context.rank
+
+
+def sharded_units(program: Program, context: RankContext) -> tuple[list[str], bool]:
+    """Paths of what FSDP2 shards, and whether whole tensors come back from the shards."""
+    from torch.distributed.fsdp import FSDPModule
+
+    torch.manual_seed(0)
+    module = MyBlock(5)
+    before = parameters_of(module)
+    model = wrap(module, program)
+    after = parameters_of(module)
+    units = [path for path, unit in model.named_modules() if isinstance(unit, FSDPModule)]
+    return units, all(torch.equal(before[name], after[name]) for name in before)
 
 
 def _agree(values: dict[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from torch import nn
 
 from harness.importing import load
 from harness.job import make_job
+from matrix import configure
 from matrix.axes import AXES
 from matrix.case import Case
 from matrix.constraints import CONSTRAINTS, Constraint, constraints_on, exclusion
@@ -45,13 +46,27 @@ def test_an_inapplicable_option_gives_the_same_program_as_an_allowed_cell(rule: 
         assert any(build_program(cell) == build_program(other) for other in allowed)
 
 
+def test_a_selective_policy_takes_the_place_of_the_users_context_function() -> None:
+    """The one exclusion of an option that shapes the subject and not the program."""
+    users, model_call = (load("matrix.blocks:MyBlock")(channels=2) for _ in range(2))
+    for block, how in ((users, "user_context"), (model_call, "model_call")):
+        configure.enable(block, how)
+        configure.selective(block, True)
+
+    assert users._gradient_checkpointing_func.keywords == (
+        model_call._gradient_checkpointing_func.keywords
+    )
+
+
 @pytest.mark.parametrize(
-    "rule", [rule for rule in RULES if "subject" in rule.when], ids=lambda r: list(r.when)[1]
+    "rule",
+    [rule for rule in RULES if "subject" in rule.when and rule.kind == "inapplicable"],
+    ids=lambda r: list(r.when)[1],
 )
 def test_what_a_subject_leaves_out_changes_nothing_in_it(rule: Constraint) -> None:
     """It configures the subject to what the default does, or the subject has no such option."""
     for name, (axis_name, values) in itertools.product(rule.when["subject"], [*rule.when.items()]):
-        if axis_name == "subject":
+        if axis_name in ("subject", "compile"):  # see tests/harness/test_exclusions.py
             continue
         (axis,) = [axis for axis in AXES if axis.name == axis_name]
         subject = subject_named(str(name))
@@ -91,11 +106,13 @@ def test_what_is_run_elsewhere_is_allowed_there() -> None:
         assert exclusion({**cell, "device": "cuda"}) is None
 
 
-def test_every_constraint_has_a_reason_and_is_proved_here() -> None:
+def test_every_constraint_has_a_reason() -> None:
     for rule in RULES:
         assert len(rule.reason.split()) > 5
-        proved = rule.kind in ("inapplicable", "elsewhere")
-        assert proved, "prove that the ordinary arm raises, in tests/harness"
+    # The other kinds are proved by running the arms, in tests/harness/test_exclusions.py.
+    assert {rule.kind for rule in RULES} <= {
+        *("inapplicable", "elsewhere", "raises", "checkpoint_raises", "meaningless"),
+    }
 
 
 def test_a_partial_cell_is_excluded_once_all_named_axes_are_there() -> None:
@@ -117,10 +134,12 @@ def test_subjects_that_leave_out_the_same_share_one_constraint() -> None:
 
     added = constraints_on((dropout, codebook))[len(CONSTRAINTS) :]
 
-    assert [rule.when["subject"] for rule in added] == [("dropout", "codebook")] * 5
-    assert {name for rule in added for name in rule.when} == {
-        *("subject", "bn_momentum", "running_stats", "dropout", "order", "sites"),
+    shared = [rule for rule in added if rule.when["subject"] == ("dropout", "codebook")]
+    assert {name for rule in shared for name in rule.when} == {
+        *("subject", "bn_momentum", "running_stats", "sync_bn", "dropout", "order", "sites"),
     }
+    (own,) = [rule for rule in added if rule not in shared]
+    assert own.when == {"subject": ("codebook",), "compile": ("aot_eager", "inductor")}
 
 
 def test_the_constructor_value_adds_its_argument_to_the_factory() -> None:

@@ -120,6 +120,10 @@ class _SyncBatchNorm(torch.autograd.Function):
         mean, var = mean.to(wide), var.to(wide)
         ctx.save_for_backward(x, weight, count, mean, (var + eps).rsqrt())
         ctx.group = group
+        if weight is not None:
+            weight = weight.to(wide)
+        if bias is not None:
+            bias = bias.to(wide)
         return functional.batch_norm(x, mean, var, weight, bias, training=False, eps=eps)
 
     @staticmethod
