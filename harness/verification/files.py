@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.report.checklists import cost_charts
 from harness.report.facts import write_reports
 from harness.store import Store
+from harness.verification.plot import write_plot
 from harness.verification.report import Report
 from harness.verification.request import VerifyRequest
 
@@ -32,6 +33,8 @@ def write_files(store: Store, report: Report, request: VerifyRequest) -> Path:
     text.write_text(report.text + "\n", encoding="utf-8")
     data = json.dumps(report.to_dict(), indent=2)
     (store.folder / DATA_FILE).write_text(data + "\n", encoding="utf-8")
+    if report.suggestion is not None:
+        write_plot(store.folder, report.suggestion)
     if not report.rows:
         return text
     facts = {

@@ -12,6 +12,7 @@ from harness.checklist.figures import Measurement
 from harness.checklist.points import Checklist
 from harness.findings import CauseKind, Finding
 from harness.row import BROKEN, Row
+from harness.verification.suggestion import Suggestion
 from matrix.values import value_text
 
 _MOST_CAUSES = 8
@@ -48,6 +49,8 @@ class Report:
     """What the cases cover."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Axis -> why it does not apply."""
+    suggestion: Suggestion | None = None
+    """What was measured of candidates for boundaries, where that was asked for."""
     notes: tuple[str, ...] = ()
     """Further lines: hints, suggestions."""
 
@@ -96,6 +99,7 @@ class Report:
             "remedied": self.remedied.to_dict() if self.remedied else None,
             "coverage": self.coverage,
             "left_out": dict(self.left_out),
+            "suggestion": self.suggestion.to_dict() if self.suggestion else None,
             "notes": list(self.notes),
         }
 
@@ -115,6 +119,9 @@ class Report:
             yield ""
             yield f"with that remedy, tried here: {_outcome_text(self.remedied)}"
         yield from self._axes_lines()
+        if self.suggestion is not None:
+            yield ""
+            yield from self.suggestion.lines
         if self.notes:
             yield ""
             yield from self.notes

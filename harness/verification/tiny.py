@@ -54,6 +54,9 @@ def build(name: str, **overrides: Any) -> nn.Module:
     kind: Any = getattr(transformers, name)
     config_class = kind.config_class
     config = config_class(**{**shrunk(config_class()), **overrides})
+    if getattr(config, "use_cache", False):
+        # A training step has no use for a cache, and Transformers makes none with the flag on.
+        config.use_cache = False
     model: nn.Module = kind(config)
     return model
 

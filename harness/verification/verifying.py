@@ -25,6 +25,7 @@ from harness.verification.naming import importable_name, name_of
 from harness.verification.plan import Plan, make_plan
 from harness.verification.report import Report, is_inapplicable
 from harness.verification.request import VerifyRequest
+from harness.verification.suggesting import suggest
 from matrix.case import Case
 from matrix.suites import Plan as SuitePlan
 from matrix.suites import Selection, Suite, select
@@ -126,6 +127,9 @@ class _Verification:
             left_out={
                 ", ".join(narrowing.only): narrowing.reason for narrowing in plan.subject.narrowings
             },
+            suggestion=suggest(request, self._found, plan, self._ranks)
+            if request.suggest or request.budget is not None
+            else None,
             notes=tuple(self._notes()),
         )
 
