@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 
-_NEEDED = (
-    *("covertable", "deepdiff", "jinja2", "matplotlib", "numpy", "plyfile", "pypcd4", "rich"),
-    *("typer",),
-)
-"""What the extra ``lab`` installs."""
+from harness.needed import what_is_missing
 
 
 def main() -> None:
     """Run the command line; exit with status 2 and one line where the extra is missing."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        print(
-            f"ckpt-lab needs the extra 'lab' ({', '.join(missing)} not found); install it with:\n"
-            '    pip install "wcn-ckpt[lab]"',
-            file=sys.stderr,
-        )
+    missing = what_is_missing()
+    if missing is not None:
+        print(missing, file=sys.stderr)
         raise SystemExit(2)
     from harness.cli import main as run
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from harness.needed import what_is_missing
+
 if TYPE_CHECKING:
     from harness.ranks import Ranks
     from harness.row import Row
@@ -63,6 +65,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             f"{metafunc.definition.nodeid} takes {_CASE} but has no marker: decorate it with "
             f"@pytest.mark.{_MARKER}(factory, inputs, suite='smoke')"
         )
+    missing = what_is_missing()
+    if missing is not None:
+        raise pytest.Collector.CollectError(missing)
     from harness.testing import cases_of, cases_of_subject
     from harness.verification.local_ranks import LocalRank
 
@@ -79,6 +84,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def rank_pool() -> Iterator[Ranks]:
     """Two local ranks, or those that torchrun started."""
+    missing = what_is_missing()
+    if missing is not None:
+        pytest.fail(missing, pytrace=False)
     from harness.ranks.launch import open_groups, resolve_size
 
     size = resolve_size(None)

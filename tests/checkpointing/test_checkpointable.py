@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from tests.checkpointing.foreign import Layer, Model, train
-from tests.checkpointing.steps import Block, differences
+from tests.checkpointing.steps import STYLES, Block, differences, observe
 from wcn_ckpt import (
     GradientCheckpointingModelMixin,
     ReplayGuardError,
@@ -61,6 +61,13 @@ def test_training_is_bitwise_that_of_the_ordinary_model() -> None:
 
     assert not differences(train(Model()), train(model))
     assert runs(model) == [6, 6]
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_every_style_of_backward_gives_what_it_gives_without(style: str) -> None:
+    x = torch.randn(6, 4)
+
+    assert not differences(observe(Model(), style, x), observe(made(), style, x))
 
 
 def test_a_boundary_starts_disabled_and_is_switched_like_any_other() -> None:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.checkpointing.foreign import STYLES, BoundMethod, Model, Timm, Torchvision, train
-from tests.checkpointing.steps import Block, differences
+from tests.checkpointing.steps import STYLES as BACKWARD_STYLES
+from tests.checkpointing.steps import Block, differences, observe
 from wcn_ckpt import (
     ReplayGuardError,
     UnpreservedStateError,
@@ -52,6 +53,17 @@ def test_training_is_bitwise_that_without_checkpointing(style: type[Model]) -> N
     assert not differences(expected, train(model))
     assert runs(model) > 6
     assert preserved.calls in (3, 6)
+
+
+@pytest.mark.parametrize("backward", BACKWARD_STYLES)
+@pytest.mark.parametrize("style", [Timm, Torchvision])
+def test_every_style_of_backward_gives_what_it_gives_without(
+    style: type[Model], backward: str
+) -> None:
+    x, model = torch.randn(6, 4), on(style())
+    preserve_replay_state(model)
+
+    assert not differences(observe(style(), backward, x), observe(model, backward, x))
 
 
 @pytest.mark.parametrize("style", [Timm, Torchvision])

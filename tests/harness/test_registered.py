@@ -1,12 +1,10 @@
-"""Subjects that installed packages register, and the command line without its extra."""
+"""Subjects that installed packages register."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ from harness import registered
 from harness.request import RunRequest, resolve_case
 from matrix.subject import Subject
 
-ROOT = Path(__file__).resolve().parents[2]
 THEIRS = Subject(name="theirs", factory="a:b", inputs="a:c", doc="theirs")
 TAKEN = Subject(name="basic", factory="a:b", inputs="a:c", doc="taken")
 
@@ -75,20 +72,3 @@ def test_the_subjects_of_the_lab_import_nothing_of_others(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(registered, "entry_points", refuse)
     assert registered.any_subject_named("basic").name == "basic"
-
-
-def test_without_the_extra_the_command_prints_how_to_install_it() -> None:
-    code = (
-        "import importlib.util as util, runpy, sys\n"
-        "find = util.find_spec\n"
-        "util.find_spec = lambda name, *a: None if name in ('typer', 'rich') else find(name, *a)\n"
-        "runpy.run_module('harness', run_name='__main__')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode == 2
-    assert 'pip install "wcn-ckpt[lab]"' in done.stderr
-    assert "rich, typer not found" in done.stderr
-    assert "Traceback" not in done.stderr
