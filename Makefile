@@ -3,11 +3,12 @@ PYTHON ?= python3
 # Passed on: make lab ARGS="--suite smoke", make test ARGS="-k sparse_conv"
 ARGS ?=
 
-.PHONY: help lab test lint wheel docs setup clean
+.PHONY: help lab test chaos lint wheel docs setup clean
 
 help:
 	@echo "make lab    run the matrix of cases on two local ranks and write a report"
 	@echo "make test   run the tests"
+	@echo "make chaos  let ranks hang and die in 200 cases, kill the lab, and check what is left"
 	@echo "make lint   check style, format and types"
 	@echo "make wheel  build the wheel and try it outside the checkout"
 	@echo "make docs   build the documentation site in docs/_build"
@@ -20,6 +21,9 @@ lab: setup
 test: export OMP_NUM_THREADS ?= 1
 test: setup
 	.venv/bin/python -m pytest -n auto $(ARGS)
+
+chaos: setup
+	.venv/bin/python -m ci.chaos $(ARGS)
 
 lint: setup
 	.venv/bin/ruff check .
