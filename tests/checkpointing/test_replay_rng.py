@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import random
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 from tests.checkpointing.stateful import Drawing, RandomLayers, with_tail
 from tests.checkpointing.steps import (
@@ -24,7 +26,11 @@ from tests.checkpointing.steps import (
     observe,
     ordinary_and_checkpointed,
 )
-from wcn_ckpt import GradientCheckpointingMixin, configure_gradient_checkpointing
+from wcn_ckpt import (
+    GradientCheckpointingMixin,
+    configure_gradient_checkpointing,
+    is_replaying,
+)
 from wcn_ckpt.geometry import Points
 
 
@@ -343,3 +349,60 @@ def test_dropout_on_cuda_where_the_only_tensors_are_in_a_geometry(where: str) ->
         seen.append([block.linear.weight.grad, torch.cuda.get_rng_state()])
 
     assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+
+
+class _DrawingMoreInReplays(nn.Module):
+    def __init__(self, more: Callable[[], Any]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.more = more
+
+    def forward(self, x: Tensor) -> Tensor:
+        if is_replaying():
+            self.more()
+        return self.linear(x).relu() * torch.rand(6)
+
+
+def _fail() -> None:
+    torch.rand(3)
+    raise KeyError("replay")
+
+
+@pytest.mark.parametrize("more", [lambda: torch.rand(3), _fail], ids=["draws", "draws and raises"])
+@pytest.mark.parametrize("accelerator", [None, torch.device("cuda")], ids=["no device", "a device"])
+def test_whatever_a_replay_draws_torch_generator_goes_on_from_the_forward(
+    more: Callable[[], Any], accelerator: torch.device | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without an accelerator the frame keeps torch's generator, with one torch's checkpoint does.
+    monkeypatch.setattr("wcn_ckpt.checkpointing.call.current_accelerator", lambda: accelerator)
+    block = Block(_DrawingMoreInReplays(more))
+    configure_gradient_checkpointing(block)
+    for _ in range(4):
+        loss = block(torch.randn(9, 6, requires_grad=True)).sum()
+        state = torch.get_rng_state()
+        with contextlib.suppress(KeyError):
+            loss.backward()
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "preserved"),
+    [
+        ({}, True),
+        ({"preserve_rng_state": True}, True),
+        ({"early_stop": False}, True),
+        ({"preserve_rng_state": False}, False),
+    ],
+)
+def test_keywords_say_whether_dropout_is_replayed_alike(
+    keywords: dict[str, bool], preserved: bool
+) -> None:
+    block = Block(nn.Sequential(nn.Dropout(0.5), nn.Tanh()))
+    configure_gradient_checkpointing(block)
+    block._gradient_checkpointing_func = functools.partial(torch_checkpoint, **keywords)
+    x = torch.ones(100, 6, requires_grad=True)
+
+    out = block(x)
+    out.sum().backward()
+
+    assert (torch.equal(x.grad != 0, out != 0)) == preserved

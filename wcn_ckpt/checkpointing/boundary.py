@@ -138,5 +138,6 @@ class GradientCheckpointingMixin(GradientCheckpointingModelMixin):
         """
         if not is_active(self):
             return fn(*args, **kwargs)
+        function = self.__dict__.get("_checkpoint_function", _DEFAULT_FUNCTION)
         hook = self._get_gradient_checkpointing_context_fn()
-        return checkpointed_call(self, fn, args, kwargs, self._gradient_checkpointing_func, hook)
+        return checkpointed_call(self, fn, args, kwargs, function, hook)

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
-from torch.utils.checkpoint import noop_context_fn
+from torch.accelerator import current_accelerator
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from wcn_ckpt.checkpointing.contexts import ContextFunction, compose_context_functions
 from wcn_ckpt.checkpointing.errors import InactiveBoundaryWarning
-from wcn_ckpt.checkpointing.functions import CheckpointFunction, is_torch_checkpoint
+from wcn_ckpt.checkpointing.functions import DEFAULT_KEYWORDS, CheckpointFunction
 from wcn_ckpt.checkpointing.replay.frame import ReplayFrame
 from wcn_ckpt.checkpointing.replay.known import (
     has_read_state,
@@ -85,7 +86,7 @@ def checkpointed_call(
     plan = memory.plan
     if plan is None or not plan.describes(boundary, options):
         plan = memory.new_plan(boundary, options)
-    if not is_torch_checkpoint(function):
+    if not (type(function) is functools.partial and function.func is checkpoint):
         if hook is not None or plan.keeps_state():
             raise TypeError(
                 f"{name_of(boundary)} keeps state through its replays (norm statistics or a "
@@ -98,9 +99,14 @@ def checkpointed_call(
     if kwargs or not PLAIN.issuperset(map(type, args)):
         call = StructuredCall(args, kwargs)
         saved = call.saved
-    frame = ReplayFrame(boundary, fn, memory, plan, call, function)
     if hook is None:
+        # Torch forks its generators in each replay, which takes longer than all that a frame does.
+        keeps_generator = function.keywords == DEFAULT_KEYWORDS and current_accelerator() is None
+        frame = ReplayFrame(boundary, fn, memory, plan, call, function, keeps_generator)
+        if keeps_generator:
+            return function(frame, *saved, preserve_rng_state=False)
         return function(frame, *saved)
+    frame = ReplayFrame(boundary, fn, memory, plan, call, function)
     users = function.keywords.get("context_fn")
     context_fn = compose_context_functions(users or noop_context_fn, hook)
     return function(frame, *saved, context_fn=context_fn)

@@ -28,6 +28,9 @@ def _torch_checkpoint_keywords() -> frozenset[str]:
 
 TORCH_KEYWORDS = _torch_checkpoint_keywords()
 
+DEFAULT_KEYWORDS = {"use_reentrant": False}
+"""Keywords of a stored checkpoint function that asks for nothing in particular."""
+
 
 def is_torch_checkpoint(function: CheckpointFunction) -> bool:
     """Whether `function` is `torch.utils.checkpoint.checkpoint` or a `functools.partial` of it."""

@@ -46,6 +46,8 @@ from wcn_ckpt.checkpointing.structure import StructuredCall
 
 _training = attrgetter("training")
 _dispatch_modes = torch._C._len_torch_dispatch_stack
+_generator_state = torch.default_generator.get_state
+_set_generator_state = torch.default_generator.set_state
 
 
 class ReplayFrame:
@@ -66,6 +68,8 @@ class ReplayFrame:
         plan: what it holds.
         call: the arguments; None when all of them are positional tensors.
         function: torch's checkpoint, for its keyword `preserve_rng_state`.
+        keeps_generator: whether torch's CPU generator, the only one that torch's checkpoint could
+            preserve here, is preserved by the frame instead.
     """
 
     _started = False
@@ -74,6 +78,7 @@ class ReplayFrame:
     _draws: Draws | None = None
     _ground: Ground | None = None
     _lost: str | None = None
+    _generator_state: Tensor | None = None
 
     def __init__(
         self,
@@ -83,6 +88,7 @@ class ReplayFrame:
         plan: ReplayPlan,
         call: StructuredCall | None,
         function: CheckpointFunction,
+        keeps_generator: bool = False,
     ) -> None:
         self._boundary = boundary
         self._fn = Recollection(fn) if plan.recalls else fn
@@ -90,27 +96,71 @@ class ReplayFrame:
         self._plan = plan
         self._call = call
         self._function = function
+        self._keeps_generator = keeps_generator
 
     def __call__(self, *saved: Any) -> Any:
         """Run the block; `saved` are the tensors of its arguments."""
-        if self._started:
-            return self._replay(saved)
-        self._started = True
+        if not self._started:
+            self._started = True
+            return self._forward(saved)
+        boundary, plan, replays = self._boundary, self._plan, this_thread.replays
+        flags = None if self._ground is None else self._ground.check(boundary)
+        statistics: list[Original] = []
+        switched: list[tuple[Any, str, bool]] = []
+        generator_state = self._generator_state
+        if generator_state is not None:
+            present_state = _generator_state()
+            _set_generator_state(generator_state)
+        replays.append(plan)
+        try:
+            if len(threads.in_use_by_thread) > 1:
+                threads.check(plan, replaying=True)
+            # First the modes of the forward: they decide which norms write their statistics.
+            if (
+                flags
+                or not boundary.training
+                or tuple(map(_training, plan.modules)) != self._training
+            ):
+                self._switch_back(flags or [], switched)
+            if plan.norms:
+                # A dispatch mode of the user (selective checkpointing) must not see our operations.
+                if _dispatch_modes():
+                    with own_operations():
+                        redirect_statistics(plan.norms, statistics)
+                else:
+                    redirect_statistics(plan.norms, statistics)
+            if self._is_guided:
+                return self._guided_replay(saved)
+            return self._fn(*saved)
+        finally:
+            if switched:
+                for owner, name, value in switched:
+                    setattr(owner, name, value)
+            if statistics:
+                put_back(statistics)
+            replays.pop()
+            if generator_state is not None:
+                _set_generator_state(present_state)
+
+    def _forward(self, saved: tuple[Any, ...]) -> Any:
+        """Run the logical forward."""
+        if self._keeps_generator:
+            self._generator_state = _generator_state()
         plan, memory = self._plan, self._memory
         self._training = training = tuple(map(_training, plan.modules))
         memory.forwards = count = memory.forwards + 1
+        replays, forwards, learning = this_thread.lists
         if (
             self._call is not None
             or not plan.quiet
             or training != memory.training
             or count & (count - 1) == 0
-            or this_thread.replays
-            or this_thread.learning
+            or replays
+            or learning
             or memory.draws_numpy
         ):
             return self._watched_forward(saved)
         states = global_states()
-        forwards = this_thread.forwards
         forwards.append(plan)
         try:
             if len(threads.in_use_by_thread) > 1:
@@ -198,39 +248,6 @@ class ReplayFrame:
                 report_late(boundary, memory, path)
         if self._ground is not None:
             self._ground = Ground(self._plan, self._training, memory.fingerprints)
-
-    def _replay(self, saved: tuple[Any, ...]) -> Any:
-        boundary, plan, replays = self._boundary, self._plan, this_thread.replays
-        flags = None if self._ground is None else self._ground.check(boundary)
-        statistics: list[Original] = []
-        switched: list[tuple[Any, str, bool]] = []
-        replays.append(plan)
-        try:
-            if len(threads.in_use_by_thread) > 1:
-                threads.check(plan, replaying=True)
-            # First the modes of the forward: they decide which norms write their statistics.
-            if (
-                flags
-                or not boundary.training
-                or tuple(map(_training, plan.modules)) != self._training
-            ):
-                self._switch_back(flags or [], switched)
-            if plan.norms:
-                # A dispatch mode of the user (selective checkpointing) must not see our operations.
-                if _dispatch_modes():
-                    with own_operations():
-                        redirect_statistics(plan.norms, statistics)
-                else:
-                    redirect_statistics(plan.norms, statistics)
-            if self._is_guided:
-                return self._guided_replay(saved)
-            return self._fn(*saved)
-        finally:
-            if switched:
-                for owner, name, value in switched:
-                    setattr(owner, name, value)
-            put_back(statistics)
-            replays.pop()
 
     def _guided_replay(self, saved: tuple[Any, ...]) -> Any:
         """Replay with the arguments, random numbers and state that the forward found."""

@@ -89,12 +89,15 @@ class Ground:
         switched = []
         for index, parameter in enumerate(parameters):
             before, now = self._record[index::count], record[index::count]
-            (old_version, old_flag), (new_version, new_flag) = before[0], now[0]
+            (old_version, old_flag, *old_address), (new_version, new_flag, *new_address) = (
+                before,
+                now,
+            )
             happened = None
             if old_version != new_version:
                 versions = f"version {old_version} in the forward, {new_version} now"
                 happened = f"changed in place ({versions})"
-            elif before[1:] != now[1:]:
+            elif old_address != new_address:
                 happened = "given other data (`.data = ...`, `.to()`)"
             elif old_flag != new_flag:
                 switched.append((parameter, old_flag))

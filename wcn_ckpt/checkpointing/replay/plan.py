@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
@@ -27,8 +28,11 @@ from wcn_ckpt.checkpointing.replay.sharding import (
 )
 from wcn_ckpt.checkpointing.replay.values import address, version
 
-_version_and_flag = attrgetter("_version", "requires_grad")
+_version = attrgetter("_version")
+_flag = attrgetter("requires_grad")
 _address = Tensor.data_ptr
+_END = object()
+"""Makes lists of entries differ that are not equally long."""
 
 
 def is_watched(parameter: Tensor | None, written: set[int]) -> bool:
@@ -62,7 +66,7 @@ class ReplayPlan:
     """
 
     __slots__ = (
-        "_buffer_counts", "_buffers", "_empty", "_entries", "_generation", "_holders", "_root",
+        "_buffer_counts", "_buffers", "_empty", "_entries", "_generation", "_root", "_views",
         "addressed", "clean", "generators", "holders", "kept", "modules",
         "norms", "options", "parameters", "quiet", "recalls", "sharded", "watchable",
     )  # fmt: skip
@@ -95,9 +99,10 @@ class ReplayPlan:
         self._buffers = [module._buffers for module in stateful]
         self._buffer_counts = list(map(len, self._buffers))
         unmanaged = [m for m in modules if m._parameters and m not in managed_by_fsdp]
-        self._holders = [m._modules for m in modules if m._modules]
-        self._holders += [module._parameters for module in unmanaged]
-        self._entries = list(chain.from_iterable(map(dict.values, self._holders)))
+        holders = [m._modules for m in modules if m._modules]
+        holders += [module._parameters for module in unmanaged]
+        self._views: list[Iterable[Any]] = [*map(dict.values, holders), (_END,)]
+        self._entries = list(chain.from_iterable(self._views))
         written = {id(holder.get(name)) for holder, kinds in self.kept for name in kinds}
         self.parameters = [
             p for m in unmanaged for p in m._parameters.values() if is_watched(p, written)
@@ -152,15 +157,14 @@ class ReplayPlan:
 
     def same_entries(self) -> bool:
         """Whether the modules and parameters of the tree are still the same objects."""
-        now, before = list(chain.from_iterable(map(dict.values, self._holders))), self._entries
-        return len(now) == len(before) and all(map(is_, now, before))
+        return all(map(is_, chain.from_iterable(self._views), self._entries))
 
     def parameter_record(self) -> list[Any]:
-        """Version and need of a gradient of each parameter, then the addresses of their data."""
+        """Versions of the parameters, then whether they need a gradient, then their addresses."""
         parameters = self.parameters
         if self.addressed:
-            return [*map(_version_and_flag, parameters), *map(_address, parameters)]
-        return list(map(_version_and_flag, parameters))
+            return [*map(_version, parameters), *map(_flag, parameters), *map(_address, parameters)]
+        return [*map(_version, parameters), *map(_flag, parameters)]
 
     def read_buffers(self) -> list[tuple[Holder, str]]:
         """Buffers that a forward would now read and not write.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -30,6 +31,10 @@ Statistics = tuple[Tensor, Tensor, Tensor | None]
 
 Original = tuple[Holder, Statistics]
 """The buffers of a norm layer, and the statistics that were in them."""
+
+
+statistics_of = itemgetter("running_mean", "running_var", "num_batches_tracked")
+"""Returns the statistics in the buffers of a norm layer."""
 
 
 class NormScratch:
@@ -86,10 +91,10 @@ def redirect_statistics(norms: Iterable[NormScratch], originals: list[Original])
     for entry in norms:
         if entry.norm.training:
             buffers = entry.buffers
-            mean = buffers["running_mean"]
+            own = statistics_of(buffers)
+            mean = own[0]
             scratch = entry.scratch if mean is entry.mean else entry.follow(mean)
             if scratch is not None:
-                own = mean, buffers["running_var"], buffers["num_batches_tracked"]
                 originals.append((buffers, own))
                 buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"] = (
                     scratch

@@ -28,6 +28,7 @@ class _ThisThread(threading.local):
             ran inside it.
         recollections: runs of boundaries with something that replays must not repeat. A logical
             forward is a list that is being filled, a replay an iterator over one.
+        lists: the three of them.
         is_autograds: whether autograd started this thread. On an accelerator backward runs in one
             while the thread that called it waits, perhaps inside a forward.
     """
@@ -37,6 +38,7 @@ class _ThisThread(threading.local):
         self.forwards: list[Redirects] = []
         self.learning: list[list[Any]] = []
         self.recollections: list[Any] = []
+        self.lists = self.replays, self.forwards, self.learning
         self.is_autograds = isinstance(threading.current_thread(), threading._DummyThread)
         in_use_by_thread[threading.get_ident()] = (self.replays, self.forwards)
 
