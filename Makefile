@@ -3,10 +3,11 @@ PYTHON ?= python3
 # Passed on: make lab ARGS="--suite smoke", make test ARGS="-k sparse_conv"
 ARGS ?=
 
-.PHONY: help lab test chaos lint wheel docs setup clean
+.PHONY: help lab nightly test chaos lint wheel docs setup clean
 
 help:
 	@echo "make lab    run the matrix of cases on two local ranks and write a report"
+	@echo "make nightly  run the nightly suite and compare it with the night before"
 	@echo "make test   run the tests"
 	@echo "make chaos  let ranks hang and die in 200 cases, kill the lab, and check what is left"
 	@echo "make lint   check style, format and types"
@@ -16,6 +17,9 @@ help:
 
 lab: setup
 	@.venv/bin/ckpt-lab run --suite card $(ARGS)
+
+nightly: setup
+	ci/nightly.sh $(ARGS)
 
 # Each worker has its own torch: one thread each keeps -n auto from crowding the machine.
 test: export OMP_NUM_THREADS ?= 1
@@ -29,6 +33,8 @@ lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/shellcheck ci/*.sh .ci/run
+	.venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 wheel: setup
 	.venv/bin/python ci/check_wheel.py
