@@ -25,6 +25,9 @@ from matrix.case import Case
 from matrix.suites import select, suite_named
 from matrix.values import value_text
 
+SUITES = ("smoke", "pr")
+"""Suites for any module; the others are about the lab's own subjects and axes."""
+
 _MOST_SHOWN = 5
 
 
@@ -67,7 +70,7 @@ def cases_of(
             or ``"file.py:name"``); it returns a new module and gets ``seed`` if it takes one.
         inputs: The same for what the module's forward is given: a tuple of arguments, a dict of
             keywords, or one argument.
-        suite: How much of the matrix is run.
+        suite: How much of the matrix is run, ``smoke`` or ``pr``.
         boundaries: Classes, or patterns of paths, that become boundaries. By default those that
             the module has, then its own gradient checkpointing, then repeated blocks.
         axes: ``"name=v1,v2"`` narrows an axis to some values.
@@ -91,6 +94,11 @@ def cases_of(
         preserve=preserve,
         seed=seed,
     )
+    if suite_named(suite).name not in SUITES:
+        raise ValueError(
+            f"suite {suite!r} is about the lab's own subjects; suites for a module: "
+            f"{', '.join(SUITES)}"
+        )
     only = parse(request.axes)
     question = Question(
         target=request.target,

@@ -185,12 +185,22 @@ def test_a_marker_that_cannot_be_used_is_one_clear_line(repository: pytest.Pytes
         def test_suite(ckpt_lab_case): ...
         """,
     )
+    repository.makepyfile(
+        test_nightly="""
+        import pytest
+        from blocks import Safe, batch
+
+        @pytest.mark.ckpt_lab(Safe, batch, suite="nightly")
+        def test_nightly(ckpt_lab_case): ...
+        """,
+    )
     result = repository.runpytest_subprocess("-p", "harness.pytest_plugin", "--collect-only", "-q")
     output = result.stdout.str()
 
     assert "test_without_marker takes ckpt_lab_case but has no marker" in output
     assert "factory must be importable" in output
     assert "no suite 'everything'; valid suites: smoke" in output
+    assert "suite 'nightly' is about the lab's own subjects; suites for a module: smoke" in output
 
 
 def test_the_plugin_imports_nothing_before_a_test_uses_it() -> None:
