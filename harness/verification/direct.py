@@ -2,7 +2,8 @@
 
 It is what a person would write to find out whether gradient checkpointing changes a model: the
 same weights, the same batch, one step without and one with the flag, and a look at everything that
-the step leaves behind. It confirms the verdicts of verify in a table of known models.
+the step leaves behind; with dropout and without. It confirms the verdicts of verify in a table of
+known models.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch import nn
 
 from harness.structures import tensors
-from harness.verification import tiny
+from harness.verification import randomness, tiny
 
 
 def changed_by_the_flag(name: str, *, preserve: bool = False) -> list[str]:
@@ -29,8 +30,18 @@ def changed_by_the_flag(name: str, *, preserve: bool = False) -> list[str]:
         Names of buffers, and of parameters by their gradient, that are not bitwise equal; empty
         where checkpointing changes nothing.
     """
+    changed = [
+        item
+        for dropout in ("on", "off")
+        for item in _changed(name, preserve=preserve, dropout=dropout)
+    ]
+    return list(dict.fromkeys(changed))
+
+
+def _changed(name: str, *, preserve: bool, dropout: str) -> list[str]:
     torch.manual_seed(0)
     plain = tiny.build(name).train()
+    randomness.dropout(plain, dropout)
     flagged = copy.deepcopy(plain)
     batch = tiny.inputs(plain)
     if preserve:

@@ -1,4 +1,4 @@
-"""The verdicts on models that people train, as a page: made by ``python ci/verdicts.py``."""
+"""The verdicts on models that people train, as a page: made by ``python -m ci.verdicts``."""
 
 from __future__ import annotations
 
@@ -56,10 +56,14 @@ class Verdict:
             if finding.kind is CauseKind.REPEATED_UPDATE
         }
         if twice:
-            first = min(twice, key=lambda name: (len(name.split(".")), name))
+            nearest = min(twice, key=lambda name: (len(name.split(".")), name))
             more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
-            return f"`{first}`{more} updated twice a step"
-        return next((f"`{finding.path}`" for finding in self.report.findings), "")
+            return f"`{nearest}`{more} updated twice a step"
+        first = next(iter(self.report.findings), None)
+        if first is None:
+            return ""
+        size = "" if first.max_abs is None else f" differs by {first.max_abs:.0e}"
+        return f"`{first.path.partition('[')[0]}`{size}"
 
 
 def verdict_on(model: str, *, ranks: int = 2, local: bool = False) -> Verdict:
@@ -104,7 +108,7 @@ def page(verdicts: Iterable[Verdict], versions: str) -> str:
 def _lines(verdicts: list[Verdict], versions: str) -> Iterator[str]:
     yield "# Verdicts on models of Transformers"
     yield ""
-    yield f"Made by `python ci/verdicts.py` with {versions}: each model tiny, with random"
+    yield f"Made by `python -m ci.verdicts` with {versions}: each model tiny, with random"
     yield "weights, under its own gradient checkpointing flag, on two ranks. *Confirmed* means that"
     yield "two plain training steps, one with the flag and one without, show the same without the"
     yield "lab: before our line, and after it."
