@@ -38,7 +38,7 @@ def lower_bound(project: str, name: str) -> str:
     return match[1]
 
 
-def tests(project: str) -> Iterable[dict[str, Any]]:
+def jobs_of_tests(project: str) -> Iterable[dict[str, Any]]:
     """Yield the jobs that run the tests: each Python with each torch that supports it.
 
     Args:
@@ -57,7 +57,7 @@ def tests(project: str) -> Iterable[dict[str, Any]]:
             }
 
 
-def shards(count: int) -> Iterable[dict[str, Any]]:
+def jobs_of_shards(count: int) -> Iterable[dict[str, Any]]:
     """Yield the jobs that run the shards of a suite.
 
     Args:
@@ -79,9 +79,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=8, help="number of shards")
     arguments = parser.parse_args()
     if arguments.kind == "tests":
-        jobs = tests((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+        jobs = jobs_of_tests((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     else:
-        jobs = shards(arguments.count)
+        jobs = jobs_of_shards(arguments.count)
     try:
         print(json.dumps({"include": list(jobs)}))
     except ValueError as error:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
-from ci.matrix import shards, tests
+from ci.matrix import jobs_of_shards, jobs_of_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -21,8 +21,8 @@ SHELLCHECK = shutil.which("shellcheck", path=str(Path(sys.executable).parent)) o
     "shellcheck"
 )
 PRINTED = {
-    "tests": set(next(iter(tests((ROOT / "pyproject.toml").read_text(encoding="utf-8"))))),
-    "shards": set(next(iter(shards(1)))),
+    "tests": set(next(iter(jobs_of_tests((ROOT / "pyproject.toml").read_text(encoding="utf-8"))))),
+    "shards": set(next(iter(jobs_of_shards(1)))),
 }
 
 
