@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
+import re
 import subprocess
 import sys
 import zipfile
@@ -24,13 +24,13 @@ INFO = f"wcn_ckpt-{wcn_ckpt.__version__}.dist-info"
 
 
 def modules_with_public_names() -> list[str]:
-    names = []
-    for package in PACKAGES:
-        root = importlib.import_module(package)
-        found = [package]
-        found += [m.name for m in pkgutil.walk_packages(root.__path__, prefix=f"{package}.")]
-        names += [n for n in found if not n.endswith(".__main__")]
-    return [name for name in names if hasattr(importlib.import_module(name), "__all__")]
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    parts = [
+        path.relative_to(ROOT).with_suffix("").parts
+        for path in sorted(files)
+        if re.search(r"^__all__ = ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    ]
+    return [".".join(part for part in names if part != "__init__") for names in parts]
 
 
 @pytest.mark.parametrize("module", modules_with_public_names())
