@@ -85,17 +85,25 @@ def run_faults(
         kills: list[Kills] = []
         if suite is not None:
             counted = kill_matrix(faults, suite_named(suite), pool, seed=seed)
-            kills = list(_progress(counted, faults, console, _killed_name))
+            for item in _progress(counted, faults, console, _killed_name):
+                kills.append(item)
+                # A count takes long: what it has come to is on disk whatever ends it.
+                _write(files, _document(injections, suite, kills))
             console.print(kills_table(suite, kills))
-    text = json.dumps(_document(injections, suite, kills), indent=2) + "\n"
-    for file in files:
-        file.write_text(text, encoding="utf-8")
+    document = _document(injections, suite, kills)
+    _write(files, document)
     if out is not None and suite is not None:
         table = f"# Kill matrix\n\n{kills_table(suite, kills)}\n"
         (out / "kill-matrix.md").write_text(table, encoding="utf-8")
     if quiet:
-        print(text, end="")
+        print(json.dumps(document, indent=2))
     return exit_status(injections)
+
+
+def _write(files: Iterable[Path], document: dict[str, Any]) -> None:
+    text = json.dumps(document, indent=2) + "\n"
+    for file in files:
+        file.write_text(text, encoding="utf-8")
 
 
 def _refuse_to_leave_out(faults: Sequence[Fault], names: Sequence[str]) -> None:

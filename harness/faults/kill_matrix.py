@@ -27,6 +27,10 @@ from matrix.suites import Suite, select
 from matrix.values import meets
 
 
+CASE_TIMEOUT = 20.0
+"""Seconds until a case counts as hung, and so as one that sees the fault."""
+
+
 @dataclass(frozen=True)
 class Kills:
     """Which cases of a suite see a fault."""
@@ -106,7 +110,8 @@ def kills_table(suite: str, kills: Sequence[Kills]) -> str:
 
 def _is_seen(fault: Fault, case: Case, pool: RankPool, seed: int) -> bool:
     job = replace(make_job(case, arm=fault.arm, seed=seed), localized=False)
-    return combine(pool.run(JUDGE, job, fault.case_timeout)).outcome not in PASSING
+    timeout = min(fault.case_timeout, CASE_TIMEOUT)
+    return combine(pool.run(JUDGE, job, timeout)).outcome not in PASSING
 
 
 @functools.cache

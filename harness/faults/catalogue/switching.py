@@ -58,6 +58,7 @@ SWITCHING: tuple[Fault, ...] = (
         subjects=(_DROPOUT,),
         axes={"backward": ("retained",)},
         sign=Sign(outcome="error", path="exception", kind=CauseKind.EXCEPTION),
+        reach={"backward": ("retained", "retained3")},
     ),
     Fault(
         name="names-changed-by-wrapper",
