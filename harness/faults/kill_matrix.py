@@ -26,7 +26,6 @@ from matrix.subjects import SUBJECTS
 from matrix.suites import Suite, select
 from matrix.values import meets
 
-
 CASE_TIMEOUT = 20.0
 """Seconds until a case counts as hung, and so as one that sees the fault."""
 
