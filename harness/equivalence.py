@@ -7,18 +7,24 @@ is handed to DeepDiff, which walks both and says where and how.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors
 
 from harness.findings import Scalar
 from harness.trace import Observations
 
 if TYPE_CHECKING:
     from deepdiff.model import DiffLevel
+
+_PLAIN = (bool, int, str, type(None))
+_MOST_JOINED = 1 << 12
+"""Elements of a tensor up to which it is compared together with others."""
 
 _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -61,7 +67,8 @@ def bitwise_equal(first: Tensor, second: Tensor) -> bool:
 
 def equal(expected: Mapping[str, Observations], got: Mapping[str, Observations]) -> bool:
     """Tell whether two traces saw the same, bit by bit."""
-    return _same(expected, got)
+    tensors: list[tuple[Tensor, Tensor]] = []
+    return _same(expected, got, tensors) and all(starmap(bitwise_equal, _joined(tensors)))
 
 
 def differences(
@@ -87,14 +94,47 @@ def differences(
     return found
 
 
-def _same(first: Any, second: Any) -> bool:
-    if isinstance(first, Tensor) and isinstance(second, Tensor):
-        return bitwise_equal(first, second)
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
+def _same(first: Any, second: Any, tensors: list[tuple[Tensor, Tensor]]) -> bool:
+    """Tell whether two observations are the same but for pairs of tensors, which it collects."""
+    kind = type(first)
+    if kind is dict and type(second) is dict:
         return first.keys() == second.keys() and all(
-            _same(value, second[key]) for key, value in first.items()
+            _same(value, second[key], tensors) for key, value in first.items()
         )
-    return type(first) is type(second) and bool(first == second)
+    if kind is type(second) and kind in _PLAIN:
+        return bool(first == second)
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        tensors.append((first, second))
+        return True
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return _same(dict(first), dict(second), tensors)
+    return kind is type(second) and bool(first == second)
+
+
+def _joined(pairs: Sequence[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the pairs, small ones of one dtype as one: each comparison costs a few calls."""
+    small: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    for first, second in pairs:
+        if first.dtype == second.dtype and first.shape == second.shape and _is_small(first, second):
+            firsts, seconds = small.setdefault(first.dtype, ([], []))
+            firsts.append(first)
+            seconds.append(second)
+        else:
+            yield first, second
+    with torch.no_grad():
+        for firsts, seconds in small.values():
+            first, second = map(_flatten_dense_tensors, (firsts, seconds))
+            yield first, second
+
+
+def _is_small(*tensors: Tensor) -> bool:
+    return all(
+        type(tensor) is Tensor
+        and tensor.numel() <= _MOST_JOINED
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        for tensor in tensors
+    )
 
 
 def _bits(tensor: Tensor) -> Tensor:

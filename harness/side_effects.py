@@ -12,14 +12,16 @@ import random
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from harness.walking import dotted_modules
 from wcn_ckpt.nn.modules import GradientCheckpointingMixin
 
-_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+_LEFT_OUT = frozenset(vars(nn.Module())) | frozenset(dir(GradientCheckpointingMixin))
 _SCALARS = (bool, int, float, str, type(None))
 _CONTAINERS = (list, tuple, dict, set, deque)
 _MOST_ITEMS = 64
@@ -40,7 +42,10 @@ class SideEffects:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        self._attributes = dict(_attributes(module))
+        self._attributes = {
+            path: {name: _frozen(value) for name, value in _observed(child)}
+            for path, child in dotted_modules(module)
+        }
         self._tensors = dict(_tensors(module))
 
     def attributes(self) -> dict[str, Any]:
@@ -48,28 +53,31 @@ class SideEffects:
 
         Numbers and texts stand as they are, tensors as copies, containers as a description.
         """
-        first = self._attributes
-        return {
-            path: _told(value)
-            for path, value in _attributes(self._module)
-            if path not in first or _moved(first[path], value)
-        }
+        changed: dict[str, Any] = {}
+        for path, child in dotted_modules(self._module):
+            first = self._attributes.get(path, {})
+            for name, value in _observed(child):
+                frozen = _frozen(value)
+                if name not in first or _moved(first[name], frozen):
+                    changed[f"{path}{name}"] = _told(frozen)
+        return changed
 
     def rebound(self) -> dict[str, bool]:
         """Return the paths of parameters and buffers whose place another tensor has taken."""
+        first = self._tensors
         return {
             path: True
             for path, tensor in _tensors(self._module)
-            if path in self._tensors and tensor is not self._tensors[path]
+            if first.get(path, tensor) is not tensor
         }
 
     def generators(self) -> dict[str, str]:
         """Digest the random generators among the attributes; comparable within one process."""
         return {
             f"generator {path}{child}": state
-            for path, module in _dotted(self._module)
+            for path, module in dotted_modules(self._module)
             for child, value in vars(module).items()
-            if (state := _generator_state(value)) is not None
+            if _may_be_generator(value.__class__) and (state := _generator_state(value)) is not None
         }
 
 
@@ -98,26 +106,35 @@ def _autocast_nesting() -> int:
     return nesting
 
 
-def _dotted(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    for path, child in module.named_modules():
-        yield f"{path}." if path else "", child
+def _observed(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(module).items():
+        if name not in _LEFT_OUT and _is_observed(value.__class__):
+            yield name, value
 
 
-def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    for path, child in _dotted(module):
-        for name in vars(child).keys() - _OF_EVERY_MODULE:
-            value = vars(child)[name]
-            if isinstance(value, (*_SCALARS, *_CONTAINERS, Tensor)):
-                if not hasattr(GradientCheckpointingMixin, name):
-                    yield f"{path}{name}", _frozen(value)
+# Telling what a value is by its type, once for each type: asking each value at each point would
+# take longer than the forward of a small block.
+@cache
+def _is_observed(kind: type) -> bool:
+    return issubclass(kind, (*_SCALARS, *_CONTAINERS, Tensor))
+
+
+@cache
+def _may_be_generator(kind: type) -> bool:
+    return not issubclass(kind, (*_SCALARS, *_CONTAINERS, Tensor, nn.Module))
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from module.named_parameters(remove_duplicate=False)
-    yield from module.named_buffers(remove_duplicate=False)
+    for prefix, child in dotted_modules(module, remove_duplicate=False):
+        for holder in (child._parameters, child._buffers):
+            for name, tensor in holder.items():
+                if tensor is not None:
+                    yield prefix + name, tensor
 
 
 def _frozen(value: Any) -> Any:
+    if type(value) in _SCALARS and type(value) is not float:
+        return value
     if isinstance(value, Tensor):
         return _Tensor(value, 0 if value.is_inference() else value._version)
     if isinstance(value, float) and math.isnan(value):

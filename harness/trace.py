@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from harness.computations import count_computations
 from harness.norms import NormCall
 from harness.sharding import whole
+from harness.walking import named_buffers, named_parameters
 
 _ALL_BITS = (1 << 64) - 1
 
@@ -97,18 +98,18 @@ def raised_at(point: str, error: Exception) -> Raised:
 
 def buffers_of(module: nn.Module) -> dict[str, Tensor]:
     """Copy the buffers of a module."""
-    return {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+    return {name: buffer.detach().clone() for name, buffer in named_buffers(module)}
 
 
 def parameters_of(module: nn.Module) -> dict[str, Tensor]:
     """Copy the parameters of a module, whole where ranks hold shards of them."""
-    copies = whole(dict(module.named_parameters()))
+    copies = whole(dict(named_parameters(module)))
     return {name: copy for name, copy in copies.items() if copy is not None}
 
 
 def gradients_of(module: nn.Module) -> dict[str, Tensor | None]:
     """Copy ``.grad`` of every parameter, whole as well; None where there is none."""
-    return whole({name: parameter.grad for name, parameter in module.named_parameters()})
+    return whole({name: parameter.grad for name, parameter in named_parameters(module)})
 
 
 def random_states() -> Mapping[str, str]:

@@ -11,18 +11,36 @@ from harness.job import Job, make_job
 from harness.ranks import RankPool
 from harness.runner import RunOptions, run_cases
 from harness.store import Store
+from matrix.axes import AXES
 from matrix.case import Case
 from matrix.subjects import subject_named
 from matrix.suites import select, suite_named
 
 BARE_LOOP = "harness.bench.bare_loop:run_jobs"
 ARM = "checkpointed"
+VARIED = (
+    "bn_momentum",
+    "running_stats",
+    "broadcast_buffers",
+    "autocast",
+    "backward",
+    "accumulation",
+    "enable",
+    "steps",
+    "init_sync",
+)
+"""The axes of the tiny cases."""
+
 _SECONDS = 600.0
 
 
 def tiny_cases() -> list[Case]:
-    """Return the DDP cases of the README's block in the smoke suite."""
-    only = {"wrapper": ("ddp",)}
+    """Return the DDP cases of the README's block in the smoke suite, other axes at their default.
+
+    Cases that compile, shard or offload take as long as the operation that they try.
+    """
+    only = {axis.name: (axis.default,) for axis in AXES if axis.name not in VARIED}
+    only["wrapper"] = ("ddp",)
     return list(select(suite_named("smoke"), subjects=[subject_named("readme")], only=only).cases)
 
 
