@@ -33,7 +33,7 @@ def narrowed(**values: str) -> list[str]:
 
 def outcomes(folder: Path) -> dict[str, str]:
     rows = read_rows(folder)
-    found = {row.case: row.outcome for row in rows}
+    found = {row.case: str(row.outcome) for row in rows}
     assert len(found) == len(rows)
     return found
 
@@ -98,7 +98,7 @@ def test_two_groups_of_two_ranks_run_side_by_side(tmp_path: Path) -> None:
 
 def test_what_fails_on_one_rank_ends_on_all_and_the_run_goes_on(tmp_path: Path) -> None:
     status, output = run_torchrun(
-        *("--nproc-per-node=2", *LAB, *THREE, "--case-timeout", "8"),
+        *("--nproc-per-node=2", *LAB, *THREE, "--case-timeout", "15"),
         *("--arm", f"{ARMS}:fail_and_go_on", "--out", "out"),
         cwd=tmp_path,
     )
@@ -113,7 +113,7 @@ def test_what_fails_on_one_rank_ends_on_all_and_the_run_goes_on(tmp_path: Path) 
     first = rows["basic,wrapper=ddp"].findings[0]
     assert first.rank == 1 and "ArithmeticError: planted on rank 1" in str(first.got)
     first = rows["basic,bn_momentum=1.0,wrapper=ddp"].findings[0]
-    assert first.rank == 1 and "_compute_for_ever" in str(first.got)
+    assert first.rank == 1 and "_poll_for_ever" in str(first.got)
     assert "report: out/report.html" in output
 
 
@@ -121,7 +121,7 @@ def test_ranks_that_are_lost_are_started_again_and_the_run_goes_on(tmp_path: Pat
     cases = narrowed(bn_momentum="0.1,1.0,none", running_stats="on,off", wrapper="ddp")
 
     status, output = run_torchrun(
-        *("--nproc-per-node=2", "--max-restarts=3", *LAB, *cases, "--case-timeout", "8"),
+        *("--nproc-per-node=2", "--max-restarts=3", *LAB, *cases, "--case-timeout", "15"),
         *("--arm", f"{ARMS}:lose_ranks", "--out", "out"),
         cwd=tmp_path,
     )

@@ -34,9 +34,9 @@ def _wait_for_nothing() -> None:
     dist.recv(torch.ones(1), src=0)
 
 
-def _compute_for_ever() -> None:
+def _poll_for_ever() -> None:
     while True:
-        pass
+        time.sleep(0.01)
 
 
 def _die() -> None:
@@ -60,10 +60,10 @@ def _on_rank(
 
 
 def fail_and_go_on(module: nn.Module) -> Switch:
-    """Rank 1 raises, computes for ever, or waits for a message that nobody sends."""
+    """Rank 1 raises, polls for ever, or waits for a message that nobody sends."""
     actions: dict[float | None, Callable[[], None]] = {
         0.1: _raise,
-        1.0: _compute_for_ever,
+        1.0: _poll_for_ever,
         None: _wait_for_nothing,
     }
     return _on_rank(1, module, actions)
