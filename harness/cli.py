@@ -31,6 +31,7 @@ from harness.output import LastingStream, keep_streams
 from harness.ranks.launch import take_launch
 from harness.replay_command import replay
 from harness.scale_commands import merge, predict
+from harness.sensitivity_command import sensitivity
 from harness.shrink_command import shrink
 from harness.termination import interrupt_when_terminated
 from harness.usage import (
@@ -240,7 +241,7 @@ def list_cases(
         typer.echo(case_id)
 
 
-for _command in (replay, shrink, compare):
+for _command in (replay, shrink, compare, sensitivity):
     app.command()(_command)
 
 

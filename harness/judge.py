@@ -9,23 +9,24 @@ from harness.arms import ORDINARY
 from harness.causes import Explanation, explain, explain_raised
 from harness.closed_form import running_statistics
 from harness.consensus import any_rank, check_agreement, check_mean_gradient
+from harness.dense_convolution import ConvolutionWatch, convolutions_equal_dense
 from harness.determinism import settle
-from harness.equivalence import Difference, differences, equal
+from harness.equivalence import Difference, equal
 from harness.findings import BITWISE, CauseKind, Finding
 from harness.job import Job
 from harness.localize.located import Localization
 from harness.localize.passes import localize, localize_alone
 from harness.localize.recorder import Recorder
+from harness.noise import Noise, measure_noise
 from harness.oracles import calls_as_expected, state_keys_unchanged, updates_equal_calls
 from harness.out_of_memory import is_out_of_memory
-from harness.program import execute
+from harness.program import Watch, execute
 from harness.ranks.context import RankContext
 from harness.trace import Raised, Trace
 from harness.verdict import RankVerdict
 from matrix.expectations import ExpectedDifference, Fact
 
 _COLLECTIVE_ERROR = re.compile(r"gloo|nccl|ProcessGroup|DistNetworkError|DistBackendError", re.I)
-_Gaps = dict[tuple[str, str], float]
 
 
 def judge(job: Job, context: RankContext) -> RankVerdict:
@@ -85,7 +86,8 @@ class _Judgement:
     def _judged(self) -> RankVerdict:
         job, rank = self._job, self._rank
         ordinary = self._run(ORDINARY)
-        judged = self._run(job.arm, watch_norms=True)
+        convolutions = ConvolutionWatch()
+        judged = self._run(job.arm, watch_norms=True, watch=convolutions.watch)
         differs = not equal(ordinary.points, judged.points)
         findings: list[Finding] = []
         unexpected: list[Finding] = []
@@ -97,28 +99,42 @@ class _Judgement:
         else:
             differs_anywhere = differs
         noise = None
-        gaps: _Gaps = {}
         if differs_anywhere:
-            again = self._run(ORDINARY)
-            gaps = _largest_gaps(differences(ordinary.points, again.points))
-            noise = max(gaps.values(), default=0.0)
-            beyond = _beyond(gaps, differences(ordinary.points, judged.points))
-            localization = self._localized([d for d in beyond if not self._is_expected(d)], noise)
+            noise = self._measured_noise(ordinary)
+            beyond = noise.beyond(judged)
+            unexplained = [d for d in beyond if not self._is_expected(d)]
+            localization = self._localized(unexplained, noise.largest)
             for difference in beyond:
                 explanation = explain(difference, ordinary, judged, localization)
-                finding = self._arm_finding(difference, gaps, explanation)
+                finding = self._arm_finding(difference, noise, explanation)
                 (expected if self._is_expected(difference) else unexpected).append(finding)
             findings = unexpected + findings
         findings += calls_as_expected(job.program, ordinary, judged, rank)
         findings += state_keys_unchanged(judged, rank)
         findings += updates_equal_calls(judged, rank)
         findings += running_statistics(job.program, judged, rank)
+        findings += convolutions_equal_dense(convolutions, rank)
         if Fact.GRADIENTS_ARE_MEAN in job.facts and self._expected("gradients") is None:
             alone = self._run(ORDINARY, follow=judged)
-            findings += check_mean_gradient(job.program, judged, alone, rank, noise or 0.0)
+            allowed = noise.largest if noise else 0.0
+            findings += check_mean_gradient(job.program, judged, alone, rank, allowed)
         if not expected:
             findings += [_missing(item, rank) for item in job.expected if item.must]
-        return RankVerdict(findings=_once(findings), expected=_once(expected), noise=noise)
+        return RankVerdict(
+            findings=_once(findings),
+            expected=_once(expected),
+            noise=noise.largest if noise else None,
+            tolerances=noise.by_path if noise else {},
+        )
+
+    def _measured_noise(self, ordinary: Trace) -> Noise:
+        def run(watch: Watch | None) -> Trace:
+            return self._run(ORDINARY, watch=watch)
+
+        def anywhere(flag: bool) -> bool:
+            return any_rank(flag) if self._connected else flag
+
+        return measure_noise(ordinary, run, anywhere, self._job.case_seed)
 
     def _localized(self, unexpected: list[Difference], noise: float) -> Localization | None:
         """Look into unexpected differences; on every rank, if there are some on any."""
@@ -132,7 +148,7 @@ class _Judgement:
         return localize(self._run_recorded, self._job, self._rank, noise=noise)
 
     def _run_recorded(self, arm: str, recorder: Recorder) -> Trace:
-        return self._run(arm, recorder=recorder)
+        return self._run(arm, watch=recorder.watch)
 
     def _run(
         self,
@@ -140,9 +156,8 @@ class _Judgement:
         *,
         watch_norms: bool = False,
         follow: Trace | None = None,
-        recorder: Recorder | None = None,
+        watch: Watch | None = None,
     ) -> Trace:
-        watch = None if recorder is None else recorder.watch
         trace = execute(
             self._job, arm, self._rank, watch_norms=watch_norms, follow=follow, watch=watch
         )
@@ -188,10 +203,10 @@ class _Judgement:
         )
 
     def _arm_finding(
-        self, difference: Difference, gaps: _Gaps, explanation: Explanation
+        self, difference: Difference, noise: Noise, explanation: Explanation
     ) -> Finding:
         expected = self._expected(difference.group)
-        tolerance = gaps.get((difference.group, difference.name), 0.0)
+        tolerance = noise.tolerance(difference)
         return Finding(
             rank=self._rank,
             point=difference.point,
@@ -200,9 +215,7 @@ class _Judgement:
             got=difference.got,
             max_abs=difference.max_abs,
             tolerance=tolerance,
-            tolerance_source="measured: the ordinary arm run twice differs from itself"
-            if tolerance
-            else BITWISE,
+            tolerance_source=noise.source if tolerance else BITWISE,
             cause=explanation.cause if expected is None else f"expected: {expected.reason}",
             remedy=explanation.remedy if expected is None else "none needed",
             kind=explanation.kind,
@@ -225,25 +238,6 @@ def _missing(item: ExpectedDifference, rank: int) -> Finding:
         "good",
         kind=CauseKind.NEVER_REPLAYED,
     )
-
-
-def _beyond(gaps: _Gaps, found: list[Difference]) -> list[Difference]:
-    """Return the differences that are larger than those of the ordinary arm from itself."""
-    return [
-        difference
-        for difference in found
-        if difference.max_abs is None
-        or difference.max_abs > gaps.get((difference.group, difference.name), 0.0)
-    ]
-
-
-def _largest_gaps(found: list[Difference]) -> _Gaps:
-    gaps: _Gaps = {}
-    for difference in found:
-        if difference.max_abs is not None:
-            key = (difference.group, difference.name)
-            gaps[key] = max(gaps.get(key, 0.0), difference.max_abs)
-    return gaps
 
 
 def _once(findings: list[Finding]) -> list[Finding]:

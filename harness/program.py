@@ -36,6 +36,9 @@ from harness.trace import (
 from harness.wrapping import gradient_sync, synchronize_norms, wrap
 from matrix.programs import AutogradGrad, Backward, Forward, OptimizerStep, Step
 
+Watch = Callable[[Trace], AbstractContextManager[None]]
+"""A context around the steps of a run, given the trace when the arm is installed."""
+
 
 def execute(
     job: Job,
@@ -44,7 +47,7 @@ def execute(
     *,
     watch_norms: bool = False,
     follow: Trace | None = None,
-    watch: Callable[[Trace], AbstractContextManager[None]] | None = None,
+    watch: Watch | None = None,
 ) -> Trace:
     """Run a job's program under one arm.
 
@@ -58,7 +61,7 @@ def execute(
         follow: Run alone, without a wrapper, and take the parameters and buffers that each
             forward starts from out of this trace of the same job. The gradients are then those
             that this rank contributes there.
-        watch: A context around the steps, given the trace when the arm is installed.
+        watch: A context around the steps.
 
     Returns:
         What was seen.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from harness.findings import Finding
@@ -48,6 +48,8 @@ class Row:
     noise: float | None = None
     """Largest difference of the ordinary arm from itself; None where it was not measured, because
     the arms are bitwise equal."""
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    """``group/name`` -> largest difference allowed, of the tensors in which it is not bitwise."""
     seconds: float = 0.0
     """Wall time."""
     command: str = ""
@@ -90,6 +92,7 @@ class Row:
             "findings": [finding.to_dict() for finding in self.findings],
             "noise": self.noise,
             "seconds": self.seconds,
+            **({"tolerances": dict(self.tolerances)} if self.tolerances else {}),
             **({"command": self.command} if self.command else {}),
         }
 

@@ -10,7 +10,7 @@ from harness.arms import Arm
 from harness.job import make_job
 from harness.ranks import Ranks
 from harness.row import Row
-from harness.verdict import combine
+from harness.verdict import combine, tolerances_of
 from matrix.case import Case
 
 JUDGE = "harness.judge:judge"
@@ -77,7 +77,8 @@ def run_case(case: Case, pool: Ranks, options: RunOptions) -> Row:
     arm = options.arm
     job = make_job(case, arm=arm.install, seed=options.seed, arm_arguments=arm.arguments)
     job = replace(job, localized=options.localized)
-    verdict = combine(pool.run(JUDGE, job, options.case_timeout))
+    results = pool.run(JUDGE, job, options.case_timeout)
+    verdict = combine(results)
     return Row(
         case=case.id,
         subject=case.subject.name,
@@ -88,6 +89,7 @@ def run_case(case: Case, pool: Ranks, options: RunOptions) -> Row:
         outcome=verdict.outcome,
         findings=verdict.findings,
         noise=verdict.noise,
+        tolerances=tolerances_of(results),
         seconds=round(time.monotonic() - start, 6),
     )
 

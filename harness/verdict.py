@@ -7,7 +7,7 @@ whose collective failed because of it, or that still waited for it, is a victim 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -28,6 +28,8 @@ class RankVerdict:
     """What differs for a known reason."""
     noise: float | None = None
     """Largest difference of the ordinary arm from itself; None where it was not measured."""
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    """``group/name`` -> largest difference allowed, of the tensors in which it is not bitwise."""
     raised_at: float | None = None
     """When an arm raised, in seconds of the monotonic clock of the rank's machine."""
     in_collective: bool = False
@@ -96,6 +98,23 @@ def combine(results: Sequence[RankResult]) -> CaseVerdict:
         for finding in result.value.expected
     )
     return CaseVerdict("expected_difference" if expected else "equal", expected, noise)
+
+
+def tolerances_of(results: Sequence[RankResult]) -> dict[str, float]:
+    """Return what is allowed in each tensor, on the rank that allows most.
+
+    Args:
+        results: One per rank, with a :class:`RankVerdict` where the rank returned.
+
+    Returns:
+        ``group/name`` -> largest difference allowed; empty where the comparison is bitwise.
+    """
+    allowed: dict[str, float] = {}
+    for result in results:
+        if result.status == "returned":
+            for path, value in result.value.tolerances.items():
+                allowed[path] = max(allowed.get(path, 0.0), value)
+    return allowed
 
 
 def _judged_outcome(findings: Sequence[Finding]) -> Outcome:

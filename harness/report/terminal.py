@@ -141,6 +141,10 @@ def show_findings(row: Row, console: Console, *, everything: bool = False) -> No
         shown = shown[:_MOST_CAUSES]
     for finding in shown:
         console.print(finding_text(finding, everything=everything))
+    if everything and row.tolerances:
+        console.print("  the ordinary arm differs from itself, so up to these differences pass:")
+        for path, value in row.tolerances.items():
+            console.print(f"    {plain(path)}: {value:.6g}")
     if len(row.findings) > len(shown):
         console.print(f"  ... and {len(row.findings) - len(shown)} more findings")
     if not row.passed:

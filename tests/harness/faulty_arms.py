@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from harness.arms.checkpointed import install as install_checkpointed
@@ -80,17 +79,6 @@ class RaisingBlock(MyBlock):
 
     def _forward(self, x: Tensor) -> Tensor:
         raise ArithmeticError("planted in the block")
-
-
-class DoublyUpdatingBlock(MyBlock):
-    """Counts one update and makes two, in every arm: the second one behind the norm's back."""
-
-    def _forward(self, x: Tensor) -> Tensor:
-        y = super()._forward(x)
-        with torch.no_grad():
-            rows, norm = self.linear(x), self.norm
-            functional.batch_norm(rows, norm.running_mean, norm.running_var, training=True)
-        return y
 
 
 def extra_draw(module: nn.Module) -> Switch:

@@ -47,7 +47,7 @@ def check(arguments: list[str], *texts: str) -> None:
         ("run --axis bn_momentum=2", "no value '2'; valid values: 0.1, 1.0, none"),
         ("run --axis device=cuda", "choose the device with --device"),
         (
-            "run --axis wrapper=none --axis broadcast_buffers=off",
+            "run --subject basic --axis wrapper=none --axis broadcast_buffers=off",
             "exclusions leave no case of wrapper=none, broadcast_buffers=off",
         ),
         ("run --arm chekpointed", "did you mean 'checkpointed'?"),
@@ -80,6 +80,7 @@ def check(arguments: list[str], *texts: str) -> None:
         ("shrink", "Missing argument 'CASE-ID'"),
         ("shrink basic,step=3", "no axis 'step'; did you mean 'steps'?"),
         ("shrink basic --arm ordinry", "did you mean 'ordinary'?"),
+        ("sensitivity --subject reedme", "did you mean 'readme'?"),
         ("replay basic --ranks 99", "'99' is not a whole number from 1 to 64"),
     ],
 )

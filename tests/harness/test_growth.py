@@ -83,7 +83,7 @@ def test_where_the_ordinary_arm_is_not_reproducible_its_noise_is_the_tolerance(
     for finding in row.findings:
         assert finding.max_abs is not None and finding.max_abs > finding.tolerance
         assert finding.path.startswith(("outputs", "losses"))
-        assert "the ordinary arm run twice differs from itself" in finding.tolerance_source
+        assert "runs of the ordinary arm and a perturbed one differ" in finding.tolerance_source
 
 
 def test_the_plugin_fails_a_test_with_the_findings_and_the_replay_command(
