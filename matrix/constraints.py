@@ -72,7 +72,12 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         True,
         "to look for unused parameters is an option of DDP",
     ),
-    _only_under(_NOT_DDP, "gradient_as_bucket_view", True, "buckets of gradients are DDP's"),
+    _only_under(
+        _NOT_DDP,
+        "gradient_as_bucket_view",
+        True,
+        "buckets of gradients are DDP's, so no view of them is there to choose",
+    ),
     Constraint(
         when={"wrapper": _NOT_FSDP, "fsdp_units": ("whole", "inside")},
         kind="inapplicable",
@@ -220,4 +225,7 @@ def exclusion(
     Returns:
         The constraint, or None where the cell is allowed.
     """
-    return next((rule for rule in constraints if meets(cell, rule.when)), None)
+    for rule in constraints:
+        if meets(cell, rule.when):
+            return rule
+    return None

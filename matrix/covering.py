@@ -191,9 +191,8 @@ class _Impossible:
     def __init__(self, factors: Factors, constraints: tuple[Constraint, ...]) -> None:
         self._factors = factors
         self._constraints = constraints
-        self._constrained = [
-            name for name in factors if any(name in rule.when for rule in constraints)
-        ]
+        named = {name for rule in constraints for name in rule.when}
+        self._constrained = {name: factors[name] for name in factors if name in named}
         self._known: dict[frozenset[tuple[str, Value]], str | None] = {}
 
     def reason(self, chosen: Mapping[str, Value]) -> str | None:
@@ -204,11 +203,12 @@ class _Impossible:
         return self._known[key]
 
     def _find(self, chosen: Mapping[str, Value]) -> str | None:
+        if completed(chosen, self._constrained, self._constraints) is not None:
+            return None
         for rule in self._constraints:
             if all(set(self._options(n, chosen)) <= set(rule.when[n]) for n in rule.when):
                 return f"{rule.text}: {rule.reason}"
-        factors = {name: self._factors[name] for name in self._constrained}
-        return None if completed(chosen, factors, self._constraints) else _SEVERAL
+        return _SEVERAL
 
     def _options(self, name: str, chosen: Mapping[str, Value]) -> tuple[Value, ...]:
         return (chosen[name],) if name in chosen else self._factors[name]

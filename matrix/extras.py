@@ -6,12 +6,13 @@ import importlib
 from typing import Any
 
 
-def import_extra(module: str, purpose: str) -> Any:
-    """Import a module of the extra `lab`.
+def import_extra(module: str, purpose: str, extra: str = "lab") -> Any:
+    """Import a module of an extra.
 
     Args:
         module: its full name.
         purpose: what needs it, for the message.
+        extra: the extra that installs it.
 
     Raises:
         ModuleNotFoundError: it is not installed; the message names the extra.
@@ -21,6 +22,6 @@ def import_extra(module: str, purpose: str) -> Any:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"{purpose} needs {module.partition('.')[0]}, which is not installed; "
-            "install it with: pip install 'wcn-ckpt[lab]'",
+            f"install it with: pip install 'wcn-ckpt[{extra}]'",
             name=error.name,
         ) from error

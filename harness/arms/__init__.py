@@ -51,7 +51,26 @@ ARMS: tuple[Arm, ...] = (
         "the same, with norm buffers restored after a replay by snapshot and copy_",
     ),
 )
-"""The arms with a short name."""
+"""The arms with a short name that are there in every installation."""
+
+PEERS: tuple[Arm, ...] = (
+    Arm(
+        "torch_wrapper",
+        "harness.arms.torch_wrapper:install",
+        "checkpoint_wrapper of torch.distributed around every boundary",
+    ),
+    Arm(
+        "fairscale_wrapper",
+        "harness.arms.fairscale_wrapper:install",
+        "fairscale's checkpoint_wrapper around every boundary; needs the extra 'peers'",
+    ),
+    Arm(
+        "transformers_layer",
+        "harness.arms.transformers_layer:install",
+        "every boundary as a layer of Transformers with its flag on; needs the extra 'hf'",
+    ),
+)
+"""Other ways to checkpoint a block that people use, to be judged like our own."""
 
 
 def arm_named(name: str) -> Arm:
@@ -63,10 +82,10 @@ def arm_named(name: str) -> Arm:
     Raises:
         ValueError: If it is neither; the message lists the short names.
     """
-    for arm in ARMS:
+    for arm in (*ARMS, *PEERS):
         if arm.name == name:
             return arm
     if ":" in name:
         return Arm(name, name, "given by importable name")
-    message = no_such("arm", name, [arm.name for arm in ARMS])
+    message = no_such("arm", name, [arm.name for arm in (*ARMS, *PEERS)])
     raise ValueError(f"{message}, or an importable name such as 'my_arms.py:install'")

@@ -68,7 +68,7 @@ def test_axes_may_be_typed_in_any_order() -> None:
         ("nothing", "no subject 'nothing'.*basic, basic-down, bottleneck"),
         ("basic,wrapper", "'wrapper' in case id .* not of the form axis=value"),
         ("basic,wrap=ddp", "no axis 'wrap'"),
-        ("basic,wrapper=fsdp", "no value 'fsdp'; valid values: none, ddp"),
+        ("basic,wrapper=fsdp", "no value 'fsdp'; did you mean 'fsdp2'"),
         ("basic,wrapper=ddp,wrapper=none", "names axis 'wrapper' twice"),
     ],
 )
