@@ -6,8 +6,10 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from harness.ranks.launch import check_group_size
+from harness.row import Row
 from harness.shards import balance
 from harness.store import read_rows
 
@@ -22,11 +24,6 @@ class Prediction:
     """Each shard by itself, start-up included."""
     cases: float
     """All cases one after the other."""
-
-    @property
-    def efficiency(self) -> float:
-        """Share of the machines' time that is spent in cases, with ``groups`` of ranks each."""
-        return self.cases / (self.wall * len(self.shards)) if self.wall else 1.0
 
 
 def simulate(seconds: Sequence[float], *, shards: int, groups: int, startup: float) -> Prediction:
@@ -52,6 +49,24 @@ def simulate(seconds: Sequence[float], *, shards: int, groups: int, startup: flo
     return Prediction(max(walls), tuple(walls), sum(seconds))
 
 
+def warm_up(rows: Sequence[Row]) -> tuple[float, list[float]]:
+    """Take the start of the ranks out of the times of a run.
+
+    The first case waits until the ranks have started and have imported what they need.
+
+    Args:
+        rows: The rows of a run, in the order in which they were written.
+
+    Returns:
+        Seconds that the first case took longer than the median case of its subject, and the
+        seconds of all cases without them.
+    """
+    seconds = [row.seconds for row in rows]
+    usual = [row.seconds for row in rows[1:] if row.subject == rows[0].subject] or seconds
+    extra = max(0.0, seconds[0] - median(usual))
+    return extra, [seconds[0] - extra, *seconds[1:]]
+
+
 def prediction_text(folder: Path, *, ranks: int, shards: int, startup: float) -> str:
     """Predict a run of the cases that a results folder records.
 
@@ -59,7 +74,8 @@ def prediction_text(folder: Path, *, ranks: int, shards: int, startup: float) ->
         folder: The results folder; its times are taken as they are.
         ranks: Ranks of each machine, split into groups of as many as the cases ran on.
         shards: Number of machines.
-        startup: Seconds until the ranks of a shard take the first case.
+        startup: Seconds until the command of a shard starts its ranks. What the ranks themselves
+            take is seen in the first recorded case.
 
     Returns:
         Lines for a person.
@@ -78,12 +94,14 @@ def prediction_text(folder: Path, *, ranks: int, shards: int, startup: float) ->
         raise ValueError(f"the cases of {folder} ran on {sizes} ranks; give a run on one number")
     check_group_size(ranks, sizes[0])
     groups = ranks // sizes[0]
-    found = simulate([row.seconds for row in rows], shards=shards, groups=groups, startup=startup)
+    extra, seconds = warm_up(rows)
+    startup += extra
+    found = simulate(seconds, shards=shards, groups=groups, startup=startup)
     return "\n".join(
         [
             f"recorded: {len(rows)} cases on {sizes[0]} ranks, {found.cases:.1f} s of cases",
             f"predicted: {ranks} ranks (groups of {sizes[0]}: {groups}) x {shards} shards: "
-            f"{found.wall:.1f} s, of which {startup:g} s start-up",
+            f"{found.wall:.1f} s, of which {startup:.1f} s start-up",
             f"shortest shard: {min(found.shards):.1f} s; speed-up over one group on one machine: "
             f"{(found.cases + startup) / found.wall:.2f}",
             "assumed: each rank has a core of its own, as in the recorded run",

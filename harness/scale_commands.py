@@ -41,8 +41,8 @@ def predict(
     ranks: Annotated[int, typer.Option("--ranks", min=1, help="Ranks of each machine.")] = 2,
     shards: Annotated[int, typer.Option("--shards", min=1, help="Number of machines.")] = 1,
     startup: Annotated[
-        float, typer.Option("--startup", min=0.0, help="Seconds until a shard's ranks are ready.")
-    ] = 5.0,
+        float, typer.Option("--startup", min=0.0, help="Seconds until a shard starts its ranks.")
+    ] = 2.0,
 ) -> None:
     """Predict how long the cases of a run take on other ranks and shards."""
     from harness.prediction import prediction_text

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.prediction import prediction_text, simulate
+from harness.prediction import prediction_text, simulate, warm_up
+from harness.row import Row
 
 
 def test_one_machine_takes_start_up_and_all_cases() -> None:
@@ -38,6 +39,24 @@ def test_no_machine_does_more_than_it_can(seconds: list[float], shards: int, gro
 
     assert found.wall >= max(max(seconds), sum(seconds) / (shards * groups)) - 1e-9
     assert found.wall <= sum(seconds) + 1e-9
+
+
+def test_the_start_of_the_ranks_is_taken_out_of_the_first_case() -> None:
+    rows = [
+        Row(
+            case=f"readme,steps={number}",
+            subject="readme",
+            axes={},
+            seed=0,
+            arm="checkpointed",
+            ranks=2,
+            outcome="equal",
+            seconds=seconds,
+        )
+        for number, seconds in enumerate([4.5, 0.4, 0.5, 0.6])
+    ]
+
+    assert warm_up(rows) == (4.0, [0.5, 0.4, 0.5, 0.6])
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
