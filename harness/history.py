@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 from harness.registered import parse_any_case
 from harness.row import Row
@@ -84,9 +84,10 @@ def recorded_seconds(cases: Sequence[Case], folder: Path) -> list[float] | None:
     seconds: dict[str, float] = defaultdict(float)
     steps: dict[str, int] = defaultdict(int)
     recorded: dict[str, list[float]] = defaultdict(list)
-    for row in _rows(folder):
-        recorded[row.case].append(row.seconds)
-        seconds[row.subject] += row.seconds
+    rows = _rows(folder)
+    for row, own in zip(rows, warm_up(rows)[1], strict=True):
+        recorded[row.case].append(own)
+        seconds[row.subject] += own
         steps[row.subject] += _steps({**{a.name: a.default for a in AXES}, **row.axes})
     if not steps:
         return None
@@ -98,6 +99,26 @@ def recorded_seconds(cases: Sequence[Case], folder: Path) -> list[float] | None:
         else pace.get(case.subject.name, anywhere) * _steps(case.assignment)
         for case in cases
     ]
+
+
+def warm_up(rows: Sequence[Row]) -> tuple[float, list[float]]:
+    """Take the start of the ranks out of the times of a run.
+
+    The first case waits until the ranks have started and have imported what they need.
+
+    Args:
+        rows: The rows of a run, in the order in which they were written.
+
+    Returns:
+        Seconds that the first case took longer than the median case of its subject, and the
+        seconds of all cases without them.
+    """
+    seconds = [row.seconds for row in rows]
+    if not rows:
+        return 0.0, seconds
+    usual = [row.seconds for row in rows[1:] if row.subject == rows[0].subject] or seconds
+    extra = max(0.0, seconds[0] - median(usual))
+    return extra, [seconds[0] - extra, *seconds[1:]]
 
 
 def guessed_seconds(cases: Sequence[Case]) -> list[float]:

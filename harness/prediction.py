@@ -6,10 +6,9 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
+from harness.history import warm_up
 from harness.ranks.launch import check_group_size
-from harness.row import Row
 from harness.shards import balance
 from harness.store import read_rows
 
@@ -47,24 +46,6 @@ def simulate(seconds: Sequence[float], *, shards: int, groups: int, startup: flo
                 heapq.heapreplace(free, free[0] + duration)
         walls.append(max(free))
     return Prediction(max(walls), tuple(walls), sum(seconds))
-
-
-def warm_up(rows: Sequence[Row]) -> tuple[float, list[float]]:
-    """Take the start of the ranks out of the times of a run.
-
-    The first case waits until the ranks have started and have imported what they need.
-
-    Args:
-        rows: The rows of a run, in the order in which they were written.
-
-    Returns:
-        Seconds that the first case took longer than the median case of its subject, and the
-        seconds of all cases without them.
-    """
-    seconds = [row.seconds for row in rows]
-    usual = [row.seconds for row in rows[1:] if row.subject == rows[0].subject] or seconds
-    extra = max(0.0, seconds[0] - median(usual))
-    return extra, [seconds[0] - extra, *seconds[1:]]
 
 
 def prediction_text(folder: Path, *, ranks: int, shards: int, startup: float) -> str:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.prediction import prediction_text, simulate, warm_up
+from harness.history import warm_up
+from harness.prediction import prediction_text, simulate
 from harness.row import Row
 
 
