@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from matrix.axes import AXES, Axis, axis_named
 from matrix.subjects import SUBJECTS, Subject, subject_named
@@ -74,7 +75,7 @@ class Case:
             **self.assignment,
         }
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The readable id; see the module's docstring."""
         parts = [self.subject.name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from harness.bench.benchmark import Benchmark, Measurement
@@ -19,15 +19,18 @@ from matrix.case import Case
 Run = Callable[[], float]
 
 
-def over_bare_loop(samples: int, most: int | None = None) -> Measurement:
+def over_bare_loop(
+    samples: int, most: int | None = None, ranks: RankPool | None = None
+) -> Measurement:
     """Compare the lab with a bare loop in the same ranks.
 
     Args:
         samples: interleaved pairs, each over all cases.
         most: largest number of cases; all of them for None.
+        ranks: the ranks, which stay open; two new ones for None.
     """
     cases = tiny_cases()[:most]
-    with _lab(cases) as (lab, pool):
+    with _lab(cases, ranks) as (lab, pool):
         return _compared(cases, lab, lambda: bare_seconds(cases, pool), samples)
 
 
@@ -63,9 +66,10 @@ def over_spawning(samples: int, most: int | None = None) -> Measurement:
 
 
 @contextmanager
-def _lab(cases: Sequence[Case]) -> Iterator[tuple[Run, RankPool]]:
+def _lab(cases: Sequence[Case], ranks: RankPool | None = None) -> Iterator[tuple[Run, RankPool]]:
     """Yield what runs all cases in the lab, results on disk, and the pool of ranks it uses."""
-    with tempfile.TemporaryDirectory() as folder, RankPool(2) as pool:
+    new_or_given = RankPool(2) if ranks is None else nullcontext(ranks)
+    with tempfile.TemporaryDirectory() as folder, new_or_given as pool:
         with Store(Path(folder), {}) as store:
             yield lambda: lab_seconds(cases, pool, store), pool
 

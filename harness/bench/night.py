@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import nullcontext
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -15,12 +16,13 @@ from harness.ranks import RankPool
 from harness.runner import RunOptions, run_cases
 from harness.store import Store
 
-RANKS = 2
 _WARM = 0.1
 """Part of the run in which caches fill; growth is what comes after it."""
 
 
-def memory_over_a_night(samples: int, cases: int = 10_000) -> Measurement:
+def memory_over_a_night(
+    samples: int, cases: int = 10_000, ranks: RankPool | None = None
+) -> Measurement:
     """Run small cases in one pool of ranks, and fit the growth of each rank's resident size.
 
     The figure is the slope of the rank that grows most, in MiB per 1000 cases, without the first
@@ -28,7 +30,8 @@ def memory_over_a_night(samples: int, cases: int = 10_000) -> Measurement:
 
     Args:
         samples: how often memory is looked at, evenly over the run; at least 20.
-        cases: how many cases are run, results on disk, the cases of the suite over and over.
+        cases: how many cases are run, results on disk, the tiny cases over and over.
+        ranks: the ranks, which stay open; two new ones for None.
 
     Raises:
         ValueError: memory would be looked at too rarely, or more often than there are cases.
@@ -43,7 +46,8 @@ def memory_over_a_night(samples: int, cases: int = 10_000) -> Measurement:
     options = RunOptions(arm=arm_named("checkpointed"))
     looks = [round((index + 1) * cases / samples) for index in range(samples)]
     seen: list[list[float]] = []
-    with tempfile.TemporaryDirectory() as folder, RankPool(RANKS) as pool:
+    new_or_given = RankPool(2) if ranks is None else nullcontext(ranks)
+    with tempfile.TemporaryDirectory() as folder, new_or_given as pool:
         with Store(Path(folder), {}) as store:
             rows = run_cases(islice(cycle(kinds), cases), pool, options)
             processes: list[int] = []
@@ -60,7 +64,7 @@ def memory_over_a_night(samples: int, cases: int = 10_000) -> Measurement:
     thousands = [look / 1000 for look in looks]
     slopes = [
         slope_of(thousands[first:], [sizes[rank] for sizes in seen[first:]])
-        for rank in range(RANKS)
+        for rank in range(len(processes))
     ]
     return Measurement(
         max(slopes, key=lambda slope: slope.value),

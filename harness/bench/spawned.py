@@ -29,17 +29,25 @@ def spawned_seconds(case: Case) -> float:
     """
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
-        arguments = (jobs_of([case]), Path(folder))
-        spawn(_run, arguments, nprocs=RANKS)  # type: ignore[no-untyped-call]  # torch leaves it so
+        arguments = (RANKS, jobs_of([case]), Path(folder))
+        spawn(run_alone, arguments, nprocs=RANKS)  # type: ignore[no-untyped-call]  # torch leaves it so
         return time.monotonic() - start
 
 
-def _run(rank: int, jobs: list[Job], folder: Path) -> None:
+def run_alone(rank: int, size: int, jobs: list[Job], folder: Path) -> None:
+    """Form a group with the other ranks, run jobs, and leave it.
+
+    Args:
+        rank: this rank.
+        size: number of ranks.
+        jobs: what to run.
+        folder: where the ranks meet.
+    """
     from harness.bench.bare_loop import run_jobs
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    context = RankContext(rank, RANKS, folder, "gloo")
+    context = RankContext(rank, size, folder, "gloo")
     context.join(0)
     run_jobs(jobs, context)
     context.leave()
