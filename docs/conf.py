@@ -20,7 +20,8 @@ extensions = [
     "sphinx.ext.viewcode",
 ]
 myst_heading_anchors = 4
-exclude_patterns = ["_build"]
+# Pages of benchmarks take these in as they are.
+exclude_patterns = ["_build", "performance/*.md"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
