@@ -116,7 +116,7 @@ def warm_up(rows: Sequence[Row]) -> tuple[float, list[float]]:
     seconds = [row.seconds for row in rows]
     if not rows:
         return 0.0, seconds
-    usual = [row.seconds for row in rows[1:] if row.subject == rows[0].subject] or seconds
+    usual = [row.seconds for row in rows[1:] if row.subject == rows[0].subject] or seconds[:1]
     extra = max(0.0, seconds[0] - median(usual))
     return extra, [seconds[0] - extra, *seconds[1:]]
 
