@@ -1,6 +1,7 @@
 """Inputs of the subjects: what each rank gets as each microbatch.
 
-All of them are crops of the terrain, and no two ranks or microbatches get the same ones.
+All of them are crops of the terrain, and no two ranks or microbatches get the same ones. Batches
+are uneven: some ranks hold more clouds than others, so that nothing may assume equal ones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from wcn_ckpt.geometry.combine import sparse_cat
 
 SITES = ("even", "mixed", "scattered")
 """How voxels are spread over the clouds of a batch; see :func:`terrain_batch`."""
+
+UNEVEN = 3
+"""Ranks in turn hold no cloud, one, and two clouds more."""
 
 SPREAD = 3
 """How many times as long as the others the sides of scattered crops are."""
@@ -40,7 +44,7 @@ def terrain_batch(
         microbatch: Number of the microbatch on that rank.
         channels: Number of features, standardized; they require grad.
         crop: Height samples along each side of a crop.
-        clouds: Number of crops.
+        clouds: Number of crops on rank 0; see :func:`clouds_of`.
         sites: ``even`` for crops of one size; ``mixed`` for three clouds: a crop, one voxel alone,
             and a smaller crop; ``scattered`` for a few voxels out of larger crops, most of them
             without neighbours.
@@ -52,6 +56,7 @@ def terrain_batch(
     Raises:
         ValueError: There are no such sites.
     """
+    clouds = clouds_of(rank, clouds)
     place = {"channels": channels, "seed": crop_seed(seed, rank, microbatch)}
     if sites == "even":
         voxels = terrain_voxels(size=(crop, crop), clouds=clouds, **place)
@@ -77,14 +82,14 @@ def terrain_rows(
         microbatch: Number of the microbatch on that rank.
         channels: Number of features.
         crop: Height samples along each side of a crop.
-        clouds: Number of crops.
+        clouds: Number of crops on rank 0; see :func:`clouds_of`.
 
     Returns:
         Float32 features (clouds * crop**2, channels) that require grad.
     """
     points = terrain_points(
         size=(crop, crop),
-        clouds=clouds,
+        clouds=clouds_of(rank, clouds),
         channels=channels,
         seed=crop_seed(seed, rank, microbatch),
     )
@@ -102,8 +107,13 @@ def terrain_maps(
     rows = terrain_rows(
         seed=seed, rank=rank, microbatch=microbatch, channels=channels, crop=crop, clouds=clouds
     )
-    maps = rows.detach().reshape(clouds, crop**2, channels).transpose(1, 2)
+    maps = rows.detach().reshape(-1, crop**2, channels).transpose(1, 2)
     return maps.contiguous().requires_grad_()
+
+
+def clouds_of(rank: int, clouds: int) -> int:
+    """Return how many clouds a rank holds where rank 0 holds ``clouds``."""
+    return clouds + rank % UNEVEN
 
 
 def crop_seed(seed: int, rank: int, microbatch: int) -> int:

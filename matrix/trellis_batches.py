@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from matrix.batches import crop_seed, terrain_batch, terrain_maps
+from matrix.batches import clouds_of, crop_seed, terrain_batch, terrain_maps
 from wcn_ckpt.geometry import Voxels
 from wcn_ckpt.nn.modules import RotaryPositionEmbedder
 
@@ -105,7 +105,7 @@ def noisy_grid(
     context_channels: int,
     resolution: int,
 ) -> tuple[Any, ...]:
-    """Return dense grids, a time for each of two, and its condition.
+    """Return dense grids, a time for each of them, and its condition.
 
     Args:
         seed: Seed of the run.
@@ -116,9 +116,10 @@ def noisy_grid(
         resolution: Cells along each axis.
     """
     place = {"seed": seed, "rank": rank, "microbatch": microbatch}
-    shape = (2, channels, resolution, resolution, resolution)
+    count = clouds_of(rank, 2)
+    shape = (count, channels, resolution, resolution, resolution)
     grid = torch.randn(shape, generator=_generator(place)).requires_grad_()
-    return (grid, *_times(2, context_channels, place))
+    return (grid, *_times(count, context_channels, place))
 
 
 def _conditions(

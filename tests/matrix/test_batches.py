@@ -3,8 +3,11 @@ from __future__ import annotations
 import itertools
 
 import torch
+from torch.utils import _pytree as pytree
 
+from harness.importing import load
 from matrix.batches import terrain_batch, terrain_maps, terrain_rows
+from matrix.subjects import SUBJECTS
 
 
 def test_a_batch_is_a_few_hundred_voxels_with_gradients_for_its_features() -> None:
@@ -32,7 +35,17 @@ def test_maps_hold_the_same_features_as_rows() -> None:
     rows = terrain_rows(seed=0, rank=1, microbatch=2, channels=5)
     maps = terrain_maps(seed=0, rank=1, microbatch=2, channels=5)
 
-    assert rows.shape == (72, 5)
-    assert maps.shape == (2, 5, 36)
+    assert rows.shape == (108, 5)
+    assert maps.shape == (3, 5, 36)
     assert torch.equal(maps[1, :, 7], rows[36 + 7])
     assert rows.requires_grad and maps.requires_grad
+
+
+def test_batches_of_any_two_neighbouring_ranks_differ_in_size() -> None:
+    for subject in SUBJECTS:
+        sizes = []
+        for rank in range(4):
+            made = load(subject.inputs)(seed=0, rank=rank, microbatch=0, **subject.input_arguments)
+            first = next(t for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor))
+            sizes.append(first.shape)
+        assert all(one != other for one, other in itertools.pairwise(sizes)), subject.name

@@ -116,16 +116,40 @@ def test_gradcheck(alone: None) -> None:
         gradient.sum().backward()
 
 
-def test_without_a_process_group_it_is_batch_norm() -> None:
-    torch.manual_seed(0)
-    x = torch.randn(5, 3, requires_grad=True)
-    norm, plain = SyncBatchNorm(3, momentum=None), nn.BatchNorm1d(3, momentum=None)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"momentum": None}, {"track_running_stats": False}, {"affine": False}],
+    ids=str,
+)
+def test_without_a_process_group_it_is_batch_norm(
+    settings: dict[str, Any], dtype: torch.dtype
+) -> None:
+    x = torch.randn(5, 3, dtype=dtype, requires_grad=True)
+    norm, plain = SyncBatchNorm(3, **settings).to(dtype), nn.BatchNorm1d(3, **settings).to(dtype)
+    found = []
     for module in (norm, plain):
-        module(x).square().sum().backward()
+        outputs = [module(x), module(2 * x), module.eval()(x)]
+        (gradient,) = torch.autograd.grad(sum(out.square().sum() for out in outputs), x)
+        found.append([*outputs, gradient, *module.state_dict().values()])
 
+    assert all(torch.equal(own, others) for own, others in zip(*found, strict=True))
     assert norm.state_dict().keys() == plain.state_dict().keys()
-    for name, value in plain.state_dict().items():
-        assert torch.equal(norm.state_dict()[name], value)
+
+
+def test_parameters_in_bfloat16_go_with_statistics_in_float32() -> None:
+    norm = SyncBatchNorm(3)
+    for parameter in norm.parameters():
+        parameter.data = parameter.data.bfloat16()
+
+    out = norm(torch.randn(5, 3, dtype=torch.bfloat16))
+
+    assert out.dtype is torch.bfloat16 and norm.running_mean.dtype is torch.float32
+    assert norm.eval()(out).dtype is torch.bfloat16
+
+
+def test_one_row_in_training_is_refused() -> None:
+    norm, x = SyncBatchNorm(3), torch.ones(5, 3)
     with pytest.raises(ValueError, match="Expected more than 1 value"):
         norm(x[:1])
 

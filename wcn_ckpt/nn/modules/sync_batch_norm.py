@@ -7,6 +7,7 @@ from typing import TypeGuard
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
@@ -21,7 +22,8 @@ class SyncBatchNorm(_BatchNorm, OncePerForward):
 
     It computes what `torch.nn.BatchNorm1d` would on the batches of all ranks put together, with as
     many rows on each rank as it likes, on the CPU too, where torch's refuses to run. Without a
-    process group, on one rank, and in eval mode it *is* BatchNorm, and calls no collective.
+    process group, on one rank, and in eval mode it *is* BatchNorm, and calls no collective. Running
+    statistics in float32 go with parameters in bfloat16, as FSDP2's mixed precision has it.
 
     A training forward calls one all-reduce and its backward another, so every rank of the group has
     to run the layer equally often. Below a gradient-checkpointing boundary a replay takes over the
@@ -75,11 +77,23 @@ class SyncBatchNorm(_BatchNorm, OncePerForward):
         """
         self._check_input(input)
         if not self._synchronizes():
-            return super().forward(input)
+            return self._alone(input)
         over_all_ranks = self._over_all_ranks
         if torch.compiler.is_compiling():
             over_all_ranks = torch.compiler.disable(over_all_ranks)  # type: ignore[no-untyped-call]
         return over_all_ranks(input)
+
+    def _alone(self, input: Tensor) -> Tensor:
+        """Normalize as BatchNorm does, which however refuses parameters of another dtype."""
+        momentum = self._count() if self.training and self.track_running_stats else 0.0
+        keeps = self.track_running_stats or not self.training
+        mean, var = (self.running_mean, self.running_var) if keeps else (None, None)
+        weight: Tensor = self.weight
+        bias: Tensor = self.bias
+        if self.affine and mean is not None:
+            weight, bias = weight.to(mean.dtype), bias.to(mean.dtype)
+        training = self.training or mean is None
+        return functional.batch_norm(input, mean, var, weight, bias, training, momentum, self.eps)
 
     def _over_all_ranks(self, input: Tensor) -> Tensor:
         group = self.process_group
@@ -91,14 +105,18 @@ class SyncBatchNorm(_BatchNorm, OncePerForward):
     def _update(self, moments: BatchMoments) -> None:
         if not self.track_running_stats or self.running_mean is None or self.running_var is None:
             return
-        momentum = 0.0 if self.momentum is None else self.momentum
-        if self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                momentum = 1.0 / float(self.num_batches_tracked)
+        momentum = self._count()
         unbiased = moments.var * (moments.total / (moments.total - 1))
         for running, batch in ((self.running_mean, moments.mean), (self.running_var, unbiased)):
             running.mul_(1 - momentum).add_(momentum * batch.to(running.dtype))
+
+    def _count(self) -> float:
+        """Count an update, and return the weight of its batch in the running statistics."""
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                return 1.0 / float(self.num_batches_tracked)
+        return 0.0 if self.momentum is None else self.momentum
 
     def _synchronizes(self) -> bool:
         return (
