@@ -179,7 +179,7 @@ def test_pytest_runs_its_cases_in_the_ranks_of_torchrun(tmp_path: Path) -> None:
 
     status, output = run_torchrun(
         *("--nproc-per-node=3", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-        *("--rootdir=.", "test_cases.py"),
+        *("--rootdir=.", "--junitxml=report.xml", "test_cases.py"),
         cwd=tmp_path,
     )
 
@@ -187,6 +187,7 @@ def test_pytest_runs_its_cases_in_the_ranks_of_torchrun(tmp_path: Path) -> None:
     assert output.count("1 failed, 1 passed") == 1
     assert "BatchNorm1d 'conv1.1' was updated twice" in output
     assert "KeyboardInterrupt" not in output
+    assert 'tests="2"' in (tmp_path / "report.xml").read_text()
 
 
 def test_a_wrong_call_ends_every_rank_at_once(tmp_path: Path) -> None:
