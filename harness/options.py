@@ -30,6 +30,10 @@ def folder_name(text: str) -> Path:
     return Path(text)
 
 
+MOST_SEEDS = 1000
+"""How many seeds one run may have; each has an array of cases of its own."""
+
+
 class _Named(Protocol):
     @property
     def name(self) -> str: ...
@@ -72,7 +76,7 @@ Seeds = Annotated[
     int,
     typer.Option(
         "--seeds",
-        parser=whole_number(1),
+        parser=whole_number(1, MOST_SEEDS),
         metavar="N",
         help="Number of seeds, from --seed on; each its own array.",
     ),

@@ -14,6 +14,7 @@ from harness.bench.night import NIGHT
 from harness.bench.overhead import OVERHEADS
 from harness.bench.own_share import OWN_SHARE
 from harness.bench.timed_commands import COMMANDS
+from matrix.choices import no_such
 
 BENCHMARKS: tuple[Benchmark, ...] = (
     *OVERHEADS,
@@ -44,10 +45,10 @@ def choose(names: Sequence[str], group: str | None) -> list[Benchmark]:
     known = {benchmark.name: benchmark for benchmark in BENCHMARKS}
     for name in names:
         if name not in known:
-            raise ValueError(f"Unknown benchmark {name!r}. Known: {', '.join(known)}.")
+            raise ValueError(no_such("benchmark", name, known))
     if names:
         return [known[name] for name in dict.fromkeys(names)]
     group = group or "quick"
     if group not in GROUPS:
-        raise ValueError(f"Unknown group {group!r}. Known: {', '.join(GROUPS)}.")
+        raise ValueError(no_such("group", group, GROUPS))
     return [benchmark for benchmark in BENCHMARKS if benchmark.group == group]

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+from harness.report.escape import plain
 from harness.report.terminal import finding_text
 from harness.row import BROKEN, Row
 
 JUNIT_FILE = "junit.xml"
 
-# XML 1.0 has no way to write these, and tracebacks and logs may hold them.
+# XML 1.0 has no way to write these; control characters are written out before.
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -47,7 +48,7 @@ def write_junit(folder: Path, rows: Sequence[Row]) -> Path:
 
 def _test_case(row: Row, name: str) -> ElementTree.Element:
     element = ElementTree.Element(
-        "testcase", classname=row.subject, name=name, time=f"{row.seconds:.3f}"
+        "testcase", classname=_plain(row.subject), name=_plain(name), time=f"{row.seconds:.3f}"
     )
     if not row.passed:
         is_error = row.outcome == "error" or row.outcome in BROKEN
@@ -61,4 +62,4 @@ def _test_case(row: Row, name: str) -> ElementTree.Element:
 
 
 def _plain(text: str) -> str:
-    return _NOT_IN_XML.sub("?", text)
+    return _NOT_IN_XML.sub("?", plain(text))

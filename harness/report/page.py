@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from harness.baseline import Known
 from harness.checklist.points import Checklist
 from harness.report.charts import Chart, time_chart
+from harness.report.escape import plain
 from harness.report.groups import Group, group_rows
 from harness.report.pairs import Picture, draw, worst_pairs
 from harness.report.tally import expected_reasons, outcome_counts, summary_line, tabulate
@@ -55,6 +56,7 @@ def write_page(
         loader=PackageLoader("harness.report", "templates"),
         undefined=StrictUndefined,
         autoescape=True,
+        finalize=_written_out,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -108,6 +110,11 @@ def _pictures(rows: Sequence[Row]) -> list[Picture]:
     subjects = sorted({row.subject for row in rows})
     pictures = [draw([row for row in rows if row.subject == name], name) for name in subjects]
     return sorted(pictures, key=lambda picture: -picture.failing / picture.total)
+
+
+def _written_out(value: object) -> object:
+    """Write out control characters of a text that is not markup of the templates' own."""
+    return plain(value) if type(value) is str else value
 
 
 def _number(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Tasks in which rank 1 hangs or ends, each in one way; loaded on ranks by file name."""
+"""Tasks in which the last rank hangs or ends, each in one way; loaded on ranks by file name."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import subprocess
 import sys
 import time
 
-import torch.distributed as dist
-
 from harness.ranks.context import RankContext
 from harness.verdict import RankVerdict
 
 
 def act(action: str, context: RankContext) -> RankVerdict:
-    """Do what is named, on rank 1; find nothing on rank 0."""
-    if context.rank == 1:
+    """Do what is named, on the last rank; find nothing on others."""
+    if context.rank == context.size - 1:
         _ACTIONS[action]()
     return RankVerdict()
 
@@ -28,25 +26,12 @@ def hang_in_c_with_a_child(payload: object, context: RankContext) -> None:
     _sleep_in_c_with_the_lock()
 
 
-def _loop() -> None:
-    while True:
-        pass
-
-
-def _sleep_in_c() -> None:
-    ctypes.CDLL(None).sleep(3600)
-
-
 def _sleep_in_c_with_the_lock() -> None:
     ctypes.PyDLL(None).sleep(3600)
 
 
 def _stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def _leave_at_once() -> None:
-    os._exit(0)
 
 
 def _leave_in_python() -> None:
@@ -77,12 +62,8 @@ def _out_of_memory() -> None:
 
 
 _ACTIONS = {
-    "loop": _loop,
-    "wait in a collective": dist.barrier,
-    "sleep in C": _sleep_in_c,
     "sleep in C with the lock": _sleep_in_c_with_the_lock,
     "stop": _stop,
-    "leave at once": _leave_at_once,
     "leave in Python": _leave_in_python,
     "killed with children": _killed_with_children,
     "killed by a real-time signal": _killed_by_a_real_time_signal,

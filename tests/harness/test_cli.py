@@ -191,7 +191,7 @@ def test_list_prints_ids_and_count_prints_what_they_cover() -> None:
     assert all(case_id.startswith("basic") for case_id in ids)
     assert "2880 cases" in count
     assert "2880 of 2880 possible tuples covered" in count
-    assert "ruled out: 1440 (wrapper=none,broadcast_buffers=off" in count
+    assert "ruled out: 1440 (wrapper=none|fsdp2,broadcast_buffers=off" in count
     assert "thinned: nothing" in count
 
 
@@ -235,6 +235,20 @@ def test_what_failed_last_is_run_again_and_times_are_remembered(tmp_path: Path) 
     assert nothing.returncode == 0
     assert "nothing to run" in nothing.stdout
     assert "about " in lab("list", "--count", cwd=tmp_path).stdout
+
+
+def test_a_rerun_of_what_failed_can_be_resumed(tmp_path: Path) -> None:
+    narrowed = [word.replace("accumulation=one", "accumulation=one,joint") for word in ONE_CASE]
+    bare = [*narrowed, "--arm", "torch_checkpoint"]
+    assert lab("run", *bare, "--out", "first", cwd=tmp_path).returncode == 1
+
+    rerun = ["run", "--last-failed", "--arm", "torch_checkpoint", "--out", "again"]
+    assert lab(*rerun, "-x", cwd=tmp_path).returncode == 1
+    resumed = lab(*rerun, "--resume", cwd=tmp_path)
+
+    assert "(1 done before)" in resumed.stdout, resumed.stdout + resumed.stderr
+    ids = ["basic", "basic,accumulation=joint"]
+    assert sorted(row.case for row in read_rows(tmp_path / "again")) == ids
 
 
 def test_known_findings_leave_a_run_green_and_vanished_ones_are_reported(tmp_path: Path) -> None:

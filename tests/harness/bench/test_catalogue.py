@@ -100,8 +100,8 @@ def test_names_are_run_once_in_the_order_given() -> None:
 @pytest.mark.parametrize(
     ("names", "group", "message"),
     [
-        (["nope"], None, "Unknown benchmark 'nope'. Known: boundary-disabled, "),
-        ([], "slow", "Unknown group 'slow'. Known: quick, long"),
+        (["nope"], None, "no benchmark 'nope'; valid benchmarks: boundary-disabled, "),
+        ([], "slow", "no group 'slow'; valid groups: quick, long"),
         (["import-time"], "quick", "names or a group, not both"),
     ],
 )

@@ -121,8 +121,8 @@ def test_the_list_has_one_line_for_each(made_up: None) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nope"], "Unknown benchmark 'nope'"),
-        (["--group", "slow"], "Unknown group 'slow'"),
+        (["nope"], "no benchmark 'nope'"),
+        (["--group", "slow"], "no group 'slow'"),
         (["--samples", "0"], "--samples"),
     ],
 )
