@@ -156,16 +156,18 @@ def _judged(call: ConvolutionCall, rank: int) -> Finding | None:
 
 def _dense(call: ConvolutionCall) -> tuple[Tensor, Tensor]:
     """Return the product and the magnitude of its terms, each (M, C_out) float64."""
+    groups = call.module.groups
     features = torch.cat([call.features, call.features.new_zeros(1, call.features.shape[1])])
-    features, weight = features.double(), call.weight.double()
+    features = features.double()
+    weight = call.weight.double().transpose(0, 1).flatten(1, 2)
     row_of = _Rows(call.cells)
-    values, magnitudes = [], []
+    products, magnitudes = [], []
     for sites in torch.split(call.sites, _SITES_AT_ONCE):
         rows = row_of(*_places(call.module, sites))
-        taken = features[rows].reshape(*rows.shape, call.module.groups, -1)
-        values.append(torch.einsum("kmgi,kgio->mgo", taken, weight).flatten(1))
-        magnitudes.append(torch.einsum("kmgi,kgio->mgo", taken.abs(), weight.abs()).flatten(1))
-    return torch.cat(values), torch.cat(magnitudes)
+        taken = features[rows].reshape(*rows.shape, groups, -1).permute(2, 0, 1, 3).flatten(2)
+        products.append((taken @ weight).transpose(0, 1).flatten(1))
+        magnitudes.append((taken.abs() @ weight.abs()).transpose(0, 1).flatten(1))
+    return torch.cat(products), torch.cat(magnitudes)
 
 
 def _places(conv: SparseConv3d, sites: Tensor) -> tuple[Tensor, Tensor]:
@@ -176,19 +178,20 @@ def _places(conv: SparseConv3d, sites: Tensor) -> tuple[Tensor, Tensor]:
         sites: (M, 4) rows (cloud, x, y, z).
 
     Returns:
-        (K, M, 4) rows, and (K, M) booleans.
+        (M, K, 4) rows, and (M, K) booleans.
     """
-    offsets = sites.new_tensor(_offsets(conv)).unsqueeze(1)
+    offsets = sites.new_tensor(_offsets(conv))
     stride = sites.new_tensor(conv.stride)
+    cells = sites[:, 1:].unsqueeze(1)
     if conv.transposed:
-        fine = sites[:, 1:] - offsets
+        fine = cells - offsets
         taken = (fine % stride == 0).all(2)
-        coarse = fine.div(stride, rounding_mode="floor")
+        places = fine.div(stride, rounding_mode="floor")
     else:
-        coarse = sites[:, 1:] * stride + offsets
-        taken = torch.ones(coarse.shape[:2], dtype=torch.bool, device=sites.device)
-    clouds = sites[:, :1].expand(len(offsets), -1, -1)
-    return torch.cat([clouds, coarse], 2), taken
+        places = cells * stride + offsets
+        taken = torch.ones(places.shape[:2], dtype=torch.bool, device=sites.device)
+    clouds = sites[:, :1].unsqueeze(1).expand(-1, len(offsets), -1)
+    return torch.cat([clouds, places], 2), taken
 
 
 def _offsets(conv: SparseConv3d) -> list[tuple[int, ...]]:

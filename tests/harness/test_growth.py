@@ -80,6 +80,8 @@ def test_where_the_ordinary_arm_is_not_reproducible_its_noise_is_the_tolerance(
     (row,) = run_cases([case], rank_pool, OPTIONS)
 
     assert row.noise is not None and row.noise > 0
+    assert row.tolerances["outputs/0"] <= row.noise
+    assert all(path.startswith(("outputs/", "losses/")) for path in row.tolerances)
     for finding in row.findings:
         assert finding.max_abs is not None and finding.max_abs > finding.tolerance
         assert finding.path.startswith(("outputs", "losses"))
