@@ -42,7 +42,7 @@ def growth_exponent(
         raise ValueError(f"A figure needs at least one sample, got {samples}.")
     workloads = [mink_unet(count, clouds) for count in voxels]
     sites = [workload.sites for workload in workloads]
-    steps = [training_step(workload, use_checkpoint=True) for workload in workloads]
+    steps = [training_step(workload, use_checkpoint=True)[1] for workload in workloads]
     for step in steps:
         step()
     with no_collection():
@@ -92,7 +92,7 @@ def main() -> None:
     """
     voxels, clouds = map(int, sys.argv[1:])
     workload = mink_unet(voxels, clouds)
-    step = training_step(workload, use_checkpoint=True)
+    _, step = training_step(workload, use_checkpoint=True)
     before = peak_memory()
     seconds = seconds_of(step)
     seen = {

@@ -61,7 +61,7 @@ class ModelMemory:
             samples: interleaved pairs of steps.
         """
         workload = self.workload()
-        judged, reference = (training_step(workload, use) for use in (True, False))
+        judged, reference = (training_step(workload, use)[1] for use in (True, False))
         pairs = time_pairs(judged, reference, samples, warm_up=1)
         return time_ratio([[pair] for pair in pairs], sites=workload.sites)
 

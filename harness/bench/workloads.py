@@ -65,8 +65,8 @@ def _has_gradient(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and leaf.requires_grad
 
 
-def training_step(workload: Workload, use_checkpoint: bool) -> Callable[[], None]:
-    """Return a whole training step: forward, backward, SGD with momentum."""
+def training_step(workload: Workload, use_checkpoint: bool) -> tuple[nn.Module, Callable[[], None]]:
+    """Return a model and a whole training step of it: forward, backward, SGD with momentum."""
     model = workload.model(use_checkpoint)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
@@ -75,7 +75,7 @@ def training_step(workload: Workload, use_checkpoint: bool) -> Callable[[], None
         workload.loss(model).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimizer.step()
 
-    return step
+    return model, step
 
 
 def terrain(voxels: int, channels: int, clouds: int = 1) -> Voxels:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from harness.bench.own_share import seconds_inside
 from harness.bench.paired import Pair, rate_ratio, time_pairs, time_ratio
 
 
@@ -34,14 +31,3 @@ def test_a_round_is_one_sample() -> None:
     assert ratio.estimate.samples == 2
     assert ratio.details["pairs"] == 4 and ratio.details["about"] == "x"
     assert rate.estimate.high == pytest.approx(1 / 3)
-
-
-def test_time_inside_a_folder_counts_c_functions_and_no_other_python(tmp_path: object) -> None:
-    def spin(count: int) -> int:
-        return sum(range(count))
-
-    here, elsewhere = __file__, "/no/such/folder"
-
-    assert seconds_inside(elsewhere, lambda: spin(1000)) == 0
-    assert seconds_inside(here, lambda: spin(1000)) > 0
-    assert sys.getprofile() is None
