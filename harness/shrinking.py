@@ -133,7 +133,7 @@ def shrink_and_show(case: Case, run: Callable[[Case], Row], console: Console) ->
     console.print(f"smallest: {after} of {before} axis values, after {len(rows)} runs")
     for needed in shrunk.needed:
         console.print(f"  {needed.text} is needed; without it: {needed.without}")
-    show_findings(rows[shrunk.case.id], console)
+    show_findings(rows[shrunk.case.id], console, smallest=True)
     return rows[shrunk.case.id]
 
 

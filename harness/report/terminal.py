@@ -125,13 +125,16 @@ def show_vanished(vanished: Sequence[Known], console: Console) -> None:
         console.print(f"no longer found, take it off the baseline: {plain(known.text)}")
 
 
-def show_findings(row: Row, console: Console, *, everything: bool = False) -> None:
+def show_findings(
+    row: Row, console: Console, *, everything: bool = False, smallest: bool = False
+) -> None:
     """Print the findings of one case.
 
     Args:
         row: The case's row.
         console: Where to print.
         everything: Print all findings, with tracebacks and stacks, not one for each cause.
+        smallest: Whether the case is known to be as small as it can be.
     """
     outcome = (row.outcome, "green" if row.passed else "bold red")
     console.print(Text.assemble(outcome, " ", plain(row.case)))
@@ -149,7 +152,7 @@ def show_findings(row: Row, console: Console, *, everything: bool = False) -> No
         console.print(f"  ... and {len(row.findings) - len(shown)} more findings")
     if not row.passed:
         console.print(f"  replay: {plain(row.replay_command)}")
-        if row.shrink_command:
+        if row.shrink_command and not smallest:
             console.print(f"  shrink: {plain(row.shrink_command)}")
 
 

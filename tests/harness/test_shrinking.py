@@ -173,3 +173,4 @@ def test_a_real_failure_is_shrunk_to_the_axis_it_needs(rank_pool: RankPool, wrap
     assert last.outcome == "error"
     assert "accumulation=plain_then_checkpointed is needed; without it: equal" in text
     assert "replay: ckpt-lab replay readme,accumulation=plain_then_checkpointed" in text
+    assert "shrink:" not in text
