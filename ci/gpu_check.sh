@@ -60,7 +60,8 @@ lab() {
 }
 
 # Sparse convolution with its CUDA backward, against the dense one.
-step tests 60 "$python" -m pytest -q -p no:cacheprovider -m cuda tests/nn tests/models
+mapfile -t files < <(grep -rl 'mark\.cuda' tests/nn tests/models)
+step tests 60 "$python" -m pytest -q -p no:cacheprovider -m cuda "${files[@]}"
 # The same in training steps under autocast; nccl with one rank.
 half=bf16
 if [[ $device == cuda ]]; then
