@@ -76,7 +76,9 @@ class ConvolutionWatch:
 
     def _hook(self, name: str) -> Any:
         def hook(module: SparseConv3d, args: tuple[Any, ...], result: Voxels) -> None:
-            if name not in self.calls and args:
+            # A unit of FSDP2 by itself is sharded again before this hook, so its weight is gone.
+            sharded = hasattr(module.weight, "to_local")
+            if name not in self.calls and args and not sharded:
                 with torch.no_grad():
                     self.calls[name] = _recorded(name, module, args[0], result)
 

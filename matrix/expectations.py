@@ -180,11 +180,12 @@ class ExpectedDifference:
 
 _ALL_VALUES = (
     *("outputs", "losses", "gradients", "returned_gradients", "input_gradients"),
-    *("parameters", "momenta", "random_state"),
+    *("parameters", "momenta", "buffers", "random_state"),
 )
 _RNG = (
     "with preserve_rng_state=False a replay draws other random numbers than the forward, so the "
-    "backward pass belongs to another function; this is what the option says"
+    "backward pass belongs to another function, and the next forward draws from elsewhere in the "
+    "stream; this is what the option says"
 )
 
 EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
