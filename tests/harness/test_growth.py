@@ -38,7 +38,11 @@ def test_a_new_axis_with_a_constraint_runs_end_to_end_on_a_new_subject(
 ) -> None:
     axes = (*AXES, FREEZE)
     rule = Constraint({"frozen": (True,), "backward": ("retained",)}, "inapplicable", "a toy rule")
-    only: dict[str, tuple[Value, ...]] = {"bn_momentum": (0.1,), "autocast": ("off",)}
+    only: dict[str, tuple[Value, ...]] = {
+        "bn_momentum": (0.1,),
+        "autocast": ("off",),
+        "wrapper": ("none", "ddp"),
+    }
 
     selection = select(
         suite_named("smoke"),
