@@ -38,6 +38,7 @@ from harness.ranks.orders import (
     result_key,
 )
 from harness.ranks.pool import RankResult, RankStartError
+from harness.ranks.reports import ended_by_itself, ended_by_torchrun, held_in_c, reported
 
 LOST_STATUS = 3
 """Exit status of ranks that lost each other."""
@@ -169,16 +170,16 @@ class Leader:
         order: Order = pickle.loads(self._control.get(place))
         if not order.task:
             return
-        words = [_word(self._control, place, rank) for rank in range(size)]
+        words = [reported(self._control, place, rank) for rank in range(size)]
         left = [
             self._control.has(attempt_key(attempt, f"left-{first + rank}")) for rank in range(size)
         ]
         at_limit = any(word is not None and word.status == "stalled" for word in words)
         if all(word or gone for word, gone in zip(words, left, strict=True)) and not at_limit:
             return
-        silent = _held if at_limit else _died
+        silent = held_in_c if at_limit else ended_by_itself
         results = [
-            word or (_ended(rank) if gone else silent(rank))
+            word or (ended_by_torchrun(rank) if gone else silent(rank))
             for rank, (word, gone) in enumerate(zip(words, left, strict=True))
         ]
         self.remember(order.task, order.payload, results)
@@ -289,7 +290,7 @@ class TorchrunGroup:
             pending = [rank for rank in range(self.size) if rank not in results]
             self._control.wait([result_key(self._place, rank) for rank in pending], _POLL_SECONDS)
             for rank in pending:
-                word = _word(self._control, self._place, rank)
+                word = reported(self._control, self._place, rank)
                 if word is not None:
                     results[rank] = word
             if len(results) == self.size or time.monotonic() > deadline:
@@ -300,7 +301,7 @@ class TorchrunGroup:
         silent = [rank for rank in range(self.size) if rank not in results]
         for rank in silent:
             results[rank] = self._judge_silence(rank, terminated)
-        if silent and all(results[rank] == _ended(rank) for rank in silent):
+        if silent and all(results[rank] == ended_by_torchrun(rank) for rank in silent):
             if not terminated:
                 names = ", ".join(f"rank {rank}" for rank in silent)
                 raise self._give_up(f"torchrun ended {names}")
@@ -314,10 +315,10 @@ class TorchrunGroup:
         world_rank = self._number * self.size + rank
         ours = world_rank == self._launch.rank
         if self._control.has(attempt_key(self._launch.attempt, f"left-{world_rank}")) or ours:
-            return _ended(rank)
+            return ended_by_torchrun(rank)
         if self._is_here(rank) and not self._is_dead(rank):
-            return _ended(rank) if terminated else _held(rank)
-        return _died(rank)
+            return ended_by_torchrun(rank) if terminated else held_in_c(rank)
+        return ended_by_itself(rank)
 
     def _is_here(self, rank: int) -> bool:
         return self._processes[rank][0] == socket.gethostname()
@@ -397,33 +398,3 @@ def _lead(member: Member, program: Callable[[], int]) -> int:
                 leader.note("finished", str(status))
     leader.end(status)
     return status
-
-
-def _word(control: Control, place: str, rank: int) -> RankResult | None:
-    key = result_key(place, rank)
-    if not control.has(key):
-        return None
-    try:
-        result: RankResult = pickle.loads(control.get(key))
-    except ControlLostError:
-        raise
-    except Exception as error:
-        text = f"what the task returned cannot be read here: {type(error).__name__}: {error}"
-        return RankResult(rank=rank, status="raised", error=text)
-    return result
-
-
-def _died(rank: int) -> RankResult:
-    detail = "see what torchrun says about its exit"
-    return RankResult(rank=rank, status="died", error="ended by itself", detail=detail)
-
-
-def _ended(rank: int) -> RankResult:
-    return RankResult(rank=rank, status="stalled", error="torchrun ended it with the others")
-
-
-def _held(rank: int) -> RankResult:
-    text = "no Python code could run there: C code holds the interpreter; its stacks are in the "
-    return RankResult(
-        rank=rank, status="stalled", error="still busy", detail=text + "rank's own output"
-    )
