@@ -8,6 +8,7 @@ figure is counted here from the finished rows, not taken from the library.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -118,16 +119,25 @@ def coverage(
     covered = possible = 0
     ruled_out: Counter[str] = Counter()
     impossible = _Impossible(factors, constraints)
-    for chosen in itertools.combinations(rest, size):
-        names = (*full, *chosen)
-        held = {tuple(row[name] for name in names) for row in rows}
-        for values in itertools.product(*(factors[name] for name in names)):
-            reason = impossible.reason(dict(zip(names, values, strict=True)))
-            if reason is not None:
-                ruled_out[reason] += 1
-                continue
-            possible += 1
-            covered += values in held
+    groups = list(itertools.combinations(rest, size))
+    held = {
+        group: {tuple(row[name] for name in (*full, *group)) for row in rows} for group in groups
+    }
+    tuples = sum(math.prod(len(factors[name]) for name in group) for group in groups)
+    for spanned in itertools.product(*(factors[name] for name in full)):
+        fixed = dict(zip(full, spanned, strict=True))
+        reason = impossible.reason(fixed)
+        if reason is not None:
+            ruled_out[reason] += tuples
+            continue
+        for group in groups:
+            for values in itertools.product(*(factors[name] for name in group)):
+                reason = impossible.reason({**fixed, **dict(zip(group, values, strict=True))})
+                if reason is not None:
+                    ruled_out[reason] += 1
+                    continue
+                possible += 1
+                covered += (*spanned, *values) in held[group]
     return Coverage(full, size, covered, possible, dict(ruled_out), among)
 
 

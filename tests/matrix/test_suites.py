@@ -21,8 +21,10 @@ RULES = constraints_on(SUBJECTS)
 BLOCKS = [subject for subject in SUBJECTS if subject.kind == "block"]
 MODELS = [subject for subject in SUBJECTS if subject.kind == "model"]
 Tuples = set[tuple[tuple[str, Value], ...]]
-CONSTRAINED = [name for name in NAMES if any(name in rule.when for rule in RULES)]
+CONSTRAINED = {name for rule in RULES for name in rule.when}
 DEFAULTS: dict[str, Value] = {axis.name: axis.default for axis in AXES}
+NOT_LEFT_AT_DEFAULT = ("sync_bn", "running_stats", "autocast", "device", "subject", "wrapper")
+"""The subject, and the axes whose default stands in some rule."""
 
 
 def values_of(name: str, subjects: Sequence[Subject]) -> tuple[Value, ...]:
@@ -59,20 +61,26 @@ def constrained(chosen: Iterable[tuple[str, Value]]) -> tuple[tuple[str, Value],
 
 @functools.cache
 def is_possible(chosen: tuple[tuple[str, Value], ...], subjects: tuple[Subject, ...]) -> bool:
-    """Try the defaults for the rest, then search depth first: back where a rule excludes."""
+    """Try everything that a rule could need, with defaults for the rest: no rule is about those."""
     held = dict(chosen)
-    if exclusion({**DEFAULTS, "subject": subjects[0].name, **held}, RULES) is None:
-        return True
-    return completes(held, [name for name in CONSTRAINED if name not in held], subjects)
-
-
-def completes(cell: dict[str, Value], free: list[str], subjects: tuple[Subject, ...]) -> bool:
-    if exclusion(cell, RULES) is not None:
+    if exclusion(held, RULES) is not None:
         return False
-    return not free or any(
-        completes({**cell, free[0]: value}, free[1:], subjects)
-        for value in values_of(free[0], subjects)
+    tried = [
+        (held[name],) if name in held else values_of(name, subjects) for name in NOT_LEFT_AT_DEFAULT
+    ]
+    return any(
+        exclusion(
+            {**DEFAULTS, **held, **dict(zip(NOT_LEFT_AT_DEFAULT, values, strict=True))}, RULES
+        )
+        is None
+        for values in itertools.product(*tried)
     )
+
+
+def test_only_those_axes_have_a_default_that_a_rule_is_about() -> None:
+    named = {n for rule in RULES for n in DEFAULTS if DEFAULTS[n] in rule.when.get(n, ())}
+
+    assert {"subject", *named} == set(NOT_LEFT_AT_DEFAULT)
 
 
 def groups_of(
