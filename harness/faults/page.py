@@ -67,14 +67,20 @@ def faults_page(counts: Counts, faults: Sequence[Fault] = FAULTS) -> str:
         ]
         lines += [_line(fault) for fault in faults if fault.family == family]
         parts.append(f"## {_TITLES[family]}\n\n" + "\n".join(lines) + "\n")
+    parts.append(_KILLS + "\n" + _kills(counts, faults))
+    return "\n".join(parts)
+
+
+def _kills(counts: Counts, faults: Sequence[Fault]) -> str:
+    if not counts:
+        return "Nothing has been counted for this version yet.\n"
     suites = list(counts)
     lines = [f"| fault | {' | '.join(f'`{suite}`' for suite in suites)} |"]
     lines.append("|---|" + "---|" * len(suites))
     for fault in faults:
         texts = [_count(counts[suite].get(fault.name)) for suite in suites]
         lines.append(f"| `{fault.name}` | {' | '.join(texts)} |")
-    parts.append(_KILLS + "\n" + "\n".join(lines) + "\n")
-    return "\n".join(parts)
+    return "\n".join(lines) + "\n"
 
 
 def merged(counts: Counts, documents: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
