@@ -38,8 +38,8 @@ def resume_command(request: RunRequest, folder: Path, *, torchrun: bool = False)
 
 
 def _typed(option: str, value: Any) -> list[str]:
-    if value is True:
-        return [option]
+    if isinstance(value, bool):
+        return [option if value else option.replace("--", "--no-", 1)]
     if isinstance(value, tuple):
         return [word for part in value for word in (option, str(part))]
     return [option, value.text if isinstance(value, Shard) else str(value)]

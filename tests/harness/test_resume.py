@@ -15,6 +15,8 @@ from harness.shards import Shard
 
 def test_a_run_by_default_is_resumed_by_its_folder_alone() -> None:
     assert resume_command(RunRequest(), Path("out")) == "ckpt-lab run --resume --out out"
+    without = resume_command(RunRequest(checklist=False), Path("out"))
+    assert without == "ckpt-lab run --no-checklist --resume --out out"
 
 
 def test_the_command_has_every_option_that_was_given() -> None:
