@@ -278,7 +278,8 @@ def _values(
             wanted = plan.only[axis.name]
             values[axis.name] = tuple(v for v in wanted if asked is None or v in asked)
         elif plan.strength == 0 and axis.name not in plan.full:
-            values[axis.name] = (axis.default,)
+            fixed = (axis.default,)
+            values[axis.name] = asked[:1] if asked and axis.default not in asked else fixed
         elif asked is not None:
             values[axis.name] = asked
         else:

@@ -24,9 +24,10 @@ def test_one_part_in_ten_to_the_five_of_one_number_of_one_rank_is_seen(
         ("buffer", 23),
         ("parameter", 23),
         ("gradient", 23),
-        # ... what is computed in bfloat16 down to the last of its own.
+        # ... what is computed in bfloat16 down to the last of its own, and what the replay alone
+        # sees is rounded once more on its way.
         ("output", 8),
-        ("replayed value", 8),
+        ("replayed value", 7),
     ],
 )
 def test_the_smallest_fault_that_is_seen_under_bf16_autocast(
