@@ -98,5 +98,6 @@ def test_a_name_must_be_typeable() -> None:
 
 
 def test_an_unknown_subject_is_named_with_the_valid_ones() -> None:
-    with pytest.raises(ValueError, match="no subject 'mink'; did you mean 'minkunet'"):
+    valid = "did you mean 'minkunet'. valid subjects: basic, basic-down"
+    with pytest.raises(ValueError, match=f"no subject 'mink'; {valid}"):
         subject_named("mink")
