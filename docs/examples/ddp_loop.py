@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # noqa: F401 - see main
 from blocks import Block, build_model, make_rows
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -29,6 +30,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
+    # torch.distributed.nn.functional, which DDP imports when it is first built, keeps the group that
+    # it finds at its import: then destroy_process_group does not end the group's threads, and a
+    # rank may abort at exit ("terminate called without an active exception"). So it comes first.
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     model = build_model()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+import torch.distributed.nn.functional  # noqa: F401 - see RankContext.join
 
 from harness.devices import group_backend
 from harness.ranks.messages import Loss
@@ -43,6 +44,10 @@ class RankContext:
 
     def join(self, generation: int) -> None:
         """Form a new process group with the other ranks, leaving the current one if any.
+
+        `torch.distributed.nn.functional`, which DDP imports when it is first built, has the default
+        group among its default arguments: imported after the group is formed, it would keep the
+        group and its threads alive past :meth:`leave`.
 
         Args:
             generation: The same number on every rank, never used before.

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # noqa: F401 - before the group, which it would keep alive
 from safetensors.torch import load_file
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
