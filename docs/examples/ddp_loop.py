@@ -30,9 +30,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
-    # torch.distributed.nn.functional, which DDP imports when it is first built, keeps the group that
-    # it finds at its import: then destroy_process_group does not end the group's threads, and a
-    # rank may abort at exit ("terminate called without an active exception"). So it comes first.
+    # torch.distributed.nn.functional, which DDP imports when it is first built, keeps the group it
+    # finds when it is imported: then destroy_process_group does not end the group's threads, and
+    # a rank may abort at exit ("terminate called without an active exception").
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     model = build_model()
