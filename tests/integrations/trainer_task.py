@@ -6,6 +6,7 @@ Run as `torchrun --nproc-per-node 2 -m tests.integrations.trainer_task FOLDER`; 
 
 from __future__ import annotations
 
+import gc
 import sys
 import warnings
 from collections.abc import Callable
@@ -116,6 +117,7 @@ def main(folder: Path) -> None:
     found = {name: arrangement_runs(build, folder / name) for name, build in ARRANGEMENTS.items()}
     torch.save(found, folder / f"rank{dist.get_rank()}.pt")
     dist.barrier()
+    gc.collect()  # a trainer holds DDP in a cycle, and DDP holds the group
     dist.destroy_process_group()
 
 
