@@ -32,7 +32,8 @@ def _fsdp(model: nn.Module, options: dict[str, Any]) -> nn.Module:
         settings["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
     if where in ("inside", "both"):
         for module in list(model.modules()):
-            if isinstance(module, nn.Linear) and not hasattr(module, "parametrizations"):
+            own = any(True for _ in module.parameters(recurse=False))
+            if own and not hasattr(module, "parametrizations"):
                 fully_shard(module, **settings)
     if where in ("outside", "both"):
         for block in model.modules():
@@ -52,6 +53,11 @@ def compare(payload: dict[str, Any], context: RankContext) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for model in arms(payload["subject"]):
+            if payload.get("write_first", False):
+                train(model, "sgd", payload["accumulation"], seed=10 * context.rank, steps=1)
+                for module in model.modules():
+                    if isinstance(module, Codebook):
+                        module.active = False
             wrapper = WRAPPERS[payload["wrapper"]]
             wrapped.append(wrapper(model, payload["options"]))
             train(

@@ -126,7 +126,7 @@ FSDP = [
 FSDP_CASES = [
     (subject, accumulation)
     for subject, accumulation in product(
-        ("norms", "codebooks", "constants", "nested"),
+        ("norms", "codebooks", "constants", "frozen layer", "nested"),
         ("sequential", "joint", "reversed_order", "retained"),
     )
     if subject == "nested" or accumulation == "joint"
@@ -137,6 +137,20 @@ FSDP_CASES = [
 @pytest.mark.parametrize("options", FSDP, ids=str)
 def test_fsdp2(pool: RankPool, subject: str, options: dict[str, Any], accumulation: str) -> None:
     compare(pool, subject=subject, wrapper="fsdp", options=options, accumulation=accumulation)
+
+
+@pytest.mark.parametrize("options", [o for o in FSDP if o["where"] != "both"], ids=str)
+def test_a_frozen_parameter_that_forwards_wrote_before_it_was_sharded(
+    pool: RankPool, options: dict[str, Any]
+) -> None:
+    compare(
+        pool,
+        subject="frozen codebook",
+        wrapper="fsdp",
+        options=options,
+        accumulation="sequential",
+        write_first=True,
+    )
 
 
 @pytest.mark.parametrize("accumulation", ["sequential", "joint", "retained"])

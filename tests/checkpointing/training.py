@@ -38,6 +38,11 @@ def _layers(*state: nn.Module) -> nn.Sequential:
     )
 
 
+def _frozen_first(block: Block) -> Block:
+    block.body.get_submodule("0").requires_grad_(False)
+    return block
+
+
 class SharedWeight(nn.Module):
     """Two boundaries around layers that share one parameter."""
 
@@ -67,6 +72,15 @@ SUBJECTS: dict[str, Callable[[], nn.Module]] = {
     "nested": lambda: Block(nn.Sequential(_layers(nn.BatchNorm1d(6)), Block(_layers(Codebook())))),
     "shared block": lambda: Twice(Block(_layers(nn.BatchNorm1d(6)))),
     "shared weight": SharedWeight,
+}
+
+FROZEN: dict[str, Callable[[], nn.Module]] = {
+    "frozen layer": lambda: nn.Sequential(
+        _frozen_first(Block(_layers(nn.BatchNorm1d(6)))), Block(_layers())
+    ),
+    "frozen codebook": lambda: nn.Sequential(
+        Block(_layers(Codebook(frozen_parameter=True))), Block(_layers())
+    ),
 }
 
 
@@ -143,7 +157,7 @@ def arms(subject: str) -> list[nn.Module]:
     made = []
     for enable in (False, True):
         torch.manual_seed(0)
-        model = SUBJECTS[subject]()
+        model = (SUBJECTS | FROZEN)[subject]()
         configure_gradient_checkpointing(model, enable)
         made.append(model)
     return made

@@ -46,7 +46,9 @@ class Audit:
         self._strict = plan.options.strict_state
         self._kept = {(id(holder), name) for holder, kinds in plan.kept for name in kinds}
         self._watched = watch(
-            plan.watchable, compare_values=compare_values and not plan.options.learn
+            plan.watchable,
+            plan.managed_by_fsdp,
+            compare_values=compare_values and not plan.options.learn,
         )
         self._originals = [
             (holder, name, tensor, version(tensor))

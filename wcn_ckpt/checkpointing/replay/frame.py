@@ -189,9 +189,9 @@ class ReplayFrame:
         learning = options.learn and due
         watched: list[Watched] = []
         if learning:
-            watched = watch(self._boundary.modules(), compare_values=True)
+            watched = watch(self._boundary.modules(), plan.managed_by_fsdp, compare_values=True)
         elif plan.watchable and options.learn:
-            watched = watch(plan.watchable, compare_values=False)
+            watched = watch(plan.watchable, plan.managed_by_fsdp, compare_values=False)
         exact = learning or memory.draws_numpy
         draws = Draws(present_states(exact), self._generators())
         inside: list[tuple[ReplayFrame, list[Watched]]] = []

@@ -36,6 +36,15 @@ def written_not_read(norm: _Norm) -> _Norm:
     return norm
 
 
+def frozen_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters of a module itself that are not trained: a forward may keep state in one."""
+    return {
+        name: parameter
+        for name, parameter in module._parameters.items()
+        if parameter is not None and not parameter.requires_grad
+    }
+
+
 def only_writes_statistics(module: nn.Module) -> bool:
     """Whether a module is one of torch's own norm layers or of ours, with its own forward.
 

@@ -8,14 +8,14 @@ between identities and versions are compared, which costs nothing.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from wcn_ckpt.checkpointing.replay.kinds import Kind, kind_table
-from wcn_ckpt.checkpointing.replay.known import only_writes_statistics
+from wcn_ckpt.checkpointing.replay.known import frozen_parameters, only_writes_statistics
 from wcn_ckpt.checkpointing.replay.redirect import Holder, KeptHolder, entry_values
 from wcn_ckpt.checkpointing.replay.values import same_bits, version
 
@@ -65,19 +65,22 @@ class Watched:
         )
 
 
-def watch(modules: Iterable[nn.Module], compare_values: bool) -> list[Watched]:
+def watch(
+    modules: Iterable[nn.Module], managed_by_fsdp: Container[nn.Module], compare_values: bool
+) -> list[Watched]:
     """Begin to watch the buffers and frozen parameters of modules.
 
     Args:
         modules: the modules.
+        managed_by_fsdp: those whose parameters FSDP swaps meanwhile; only buffers are watched.
         compare_values: copy values; without, only identities and versions are compared.
     """
     watched = []
     for module in modules:
         if module._buffers and not (only_writes_statistics(module) and module.training):
             watched.append(_watch(module, module._buffers, dict(module._buffers), whole=True))
-        frozen = {n: p for n, p in module._parameters.items() if _is_frozen(p)}
-        if frozen:
+        frozen = frozen_parameters(module)
+        if frozen and module not in managed_by_fsdp:
             watched.append(_watch(module, module._parameters, frozen, whole=False))
     if compare_values:
         compared = [(e, name) for e in watched for name in e.versions if _is_comparable(e, name)]
@@ -85,10 +88,6 @@ def watch(modules: Iterable[nn.Module], compare_values: bool) -> list[Watched]:
         for (entry, name), copy in zip(compared, copies, strict=True):
             entry.values[name] = copy
     return watched
-
-
-def _is_frozen(parameter: Tensor | None) -> bool:
-    return parameter is not None and not parameter.requires_grad
 
 
 def _is_comparable(entry: Watched, name: str) -> bool:

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from wcn_ckpt.checkpointing.replay.kinds import Kind, kind_table
 from wcn_ckpt.checkpointing.replay.known import (
+    frozen_parameters,
     has_running_statistics,
     known_state,
     only_writes_statistics,
@@ -54,6 +55,7 @@ class ReplayPlan:
         norms: layers whose running statistics are written and never read, while they train.
         kept: holders of other written state.
         clean: holders and names of buffers that were not seen to be written.
+        managed_by_fsdp: modules whose parameters FSDP swaps while the boundary runs.
         modules: every module below the boundary.
         parameters: those that the guard compares: neither written by forwards nor by FSDP.
         watchable: modules with buffers or frozen parameters that a forward might write.
@@ -67,7 +69,7 @@ class ReplayPlan:
 
     __slots__ = (
         "_buffer_counts", "_buffers", "_empty", "_entries", "_generation", "_root", "_views",
-        "addressed", "clean", "generators", "holders", "kept", "modules",
+        "addressed", "clean", "generators", "holders", "kept", "managed_by_fsdp", "modules",
         "norms", "options", "parameters", "quiet", "recalls", "sharded", "watchable",
     )  # fmt: skip
 
@@ -79,7 +81,7 @@ class ReplayPlan:
         shared_scratch: dict[Any, Statistics] = {}
         self.kept: list[KeptHolder] = []
         self.clean: list[tuple[Holder, str]] = []
-        managed_by_fsdp = sharded_modules(boundary)
+        self.managed_by_fsdp = sharded_modules(boundary)
         named = list(boundary.named_modules())
         read_by_parents = statistics_read_by_parents(module for _, module in named)
         for path, module in named:
@@ -98,7 +100,7 @@ class ReplayPlan:
         stateful = [m for m in modules if m._buffers and not only_writes_statistics(m)]
         self._buffers = [module._buffers for module in stateful]
         self._buffer_counts = list(map(len, self._buffers))
-        unmanaged = [m for m in modules if m._parameters and m not in managed_by_fsdp]
+        unmanaged = [m for m in modules if m._parameters and m not in self.managed_by_fsdp]
         holders = [m._modules for m in modules if m._modules]
         holders += [module._parameters for module in unmanaged]
         self._views: list[Iterable[Any]] = [*map(dict.values, holders), (_END,)]
@@ -111,11 +113,11 @@ class ReplayPlan:
             module
             for module in modules
             if (module._buffers and not only_writes_statistics(module))
-            or any(p is not None and not p.requires_grad for p in module._parameters.values())
+            or (module not in self.managed_by_fsdp and frozen_parameters(module))
         ]
         self.holders = [entry.buffers for entry in self.norms] + [holder for holder, _ in self.kept]
         self.addressed = (
-            not (managed_by_fsdp or fsdp_in_use())
+            not (self.managed_by_fsdp or fsdp_in_use())
             and not any(map(is_lazy, self.parameters))
             and all(map(address, self.parameters))
         )
@@ -132,9 +134,10 @@ class ReplayPlan:
             if declared is not None:
                 kinds[name] = Kind.WRITTEN if declared == "written" else Kind.IN_PLACE
         written = {name: kind for name, kind in kinds.items() if kind is not Kind.CLEAN}
-        self._keep(
-            module._parameters, {n: k for n, k in written.items() if n in module._parameters}
-        )
+        if module not in self.managed_by_fsdp:
+            self._keep(
+                module._parameters, {n: k for n, k in written.items() if n in module._parameters}
+            )
         self._keep(
             module._buffers, {n: k for n, k in written.items() if n not in module._parameters}
         )

@@ -2,7 +2,8 @@
 
 Inside a boundary that FSDP wraps, the unsharded parameters keep their identity. A module below the
 boundary that FSDP wraps holds a sharded parameter at one time and an unsharded one at another, so
-neither identity nor version says whether it moved; the version of the sharded one does.
+neither identity nor version says whether it moved; the version of the sharded one does. Nor is it
+watched for writes, or kept: to put a sharded parameter into a replay would break its forward.
 """
 
 from __future__ import annotations
