@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
+import torch
 
 pytest.importorskip("transformers", reason="needs Transformers: pip install 'wcn-ckpt[hf]'")
 
+from harness.verification import randomness, tiny
 from harness.verification.advice import PRESERVE
-from harness.verification.gallery import MODELS, Verdict, verdict_on
+from harness.verification.gallery import MODELS, REASONS, Verdict, verdict_on
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "verdicts.md"
 
@@ -38,6 +41,24 @@ def test_a_model_without_state_in_its_blocks_is_safe(model: str) -> None:
     assert verdict.report.passed, verdict.report.text
     assert not verdict.changed
     assert verdict.confirmed
+
+
+@pytest.mark.parametrize(("attention", "equal"), [("sdpa", False), ("eager", True)])
+def test_the_flag_of_t5_changes_the_kernel_of_its_attention_alone(
+    attention: str, equal: bool
+) -> None:
+    torch.manual_seed(0)
+    plain = tiny.build("T5Model").train()
+    randomness.dropout(plain, "off")
+    plain.set_attn_implementation(attention)  # type: ignore[operator]  # a method
+    flagged = copy.deepcopy(plain)
+    enable = getattr(flagged, "activation_checkpointing_enable", None)
+    (enable or flagged.gradient_checkpointing_enable)()  # type: ignore[operator]  # a method
+    batch = tiny.inputs(plain)
+    outputs = [model(**batch).last_hidden_state for model in (plain, flagged)]
+
+    assert torch.equal(*outputs) is equal
+    assert "T5Model" in REASONS
 
 
 @pytest.mark.gallery
