@@ -71,6 +71,7 @@ class Case:
         """The assignment and the subject's traits, as constraints and expectations read them."""
         return {
             "subject": self.subject.name,
+            "batch_norm": self.subject.batch_norm,
             "buffers_follow_data": self.subject.buffers_follow_data,
             **self.assignment,
         }

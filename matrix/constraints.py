@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from matrix.axes import AXES, Axis
@@ -16,7 +16,8 @@ class Constraint:
     """An exclusion, with its reason."""
 
     when: Condition = field(hash=False)
-    """The combinations that are left out. ``subject`` may be named like an axis."""
+    """The combinations that are left out. ``subject`` may be named like an axis, and so may
+    ``batch_norm``, a trait of subjects: `constraints_on` puts the names of those that have it."""
     kind: Literal["inapplicable", "raises", "checkpoint_raises", "meaningless", "elsewhere"]
     """``inapplicable``: the option does not exist there, so the case runs what another case runs.
     ``raises``: the ordinary arm itself raises there. ``checkpoint_raises``: torch's own checkpoint
@@ -37,10 +38,6 @@ class Constraint:
 _NOT_DDP = ("none", "fsdp2")
 _NOT_FSDP = ("none", "ddp")
 _TRACED = ("aot_eager", "inductor")
-_WITH_BATCH_NORM = (
-    *("basic", "basic-down", "bottleneck", "bottleneck-down", "minkunet", "readme"),
-    *("called-twice", "ptv3", "spaceformer"),
-)
 
 
 def _only_under(others: tuple[str, ...], axis: str, value: Value, reason: str) -> Constraint:
@@ -106,7 +103,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     Constraint(
         when={
-            "subject": _WITH_BATCH_NORM,
+            "batch_norm": (True,),
             "mixed_precision": ("bf16",),
             "running_stats": (True,),
             "sync_bn": (False,),
@@ -165,7 +162,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         when={
             "compile": _TRACED,
             "accumulation": ("joint",),
-            "subject": ("readme", "called-twice"),
+            "batch_norm": (True,),
             "running_stats": (True,),
         },
         kind="checkpoint_raises",
@@ -181,7 +178,7 @@ def constraints_on(
     axes: tuple[Axis, ...] = AXES,
     constraints: tuple[Constraint, ...] = CONSTRAINTS,
 ) -> tuple[Constraint, ...]:
-    """Return constraints together with what subjects themselves leave out.
+    """Return constraints as they are for some subjects, and what those themselves leave out.
 
     Args:
         subjects: The subjects.
@@ -189,10 +186,13 @@ def constraints_on(
         constraints: The exclusions that hold for any subject.
 
     Returns:
-        ``constraints``, then one exclusion for each axis that some of the subjects lack or narrow.
+        ``constraints`` with subjects by name, without those on a trait that none of them has; then
+        one exclusion for each axis that some of the subjects lack or narrow.
     """
     subjects = tuple(subjects)
-    found = list(constraints)
+    found = [
+        named for rule in constraints if (named := _on_names(rule, subjects, axes)) is not None
+    ]
     for axis in axes:
         without = tuple(s.name for s in subjects if axis.name not in s.options)
         if axis.option is not None and without:
@@ -212,14 +212,33 @@ def constraints_on(
     return tuple(found)
 
 
+def _on_names(
+    rule: Constraint, subjects: tuple[Subject, ...], axes: tuple[Axis, ...]
+) -> Constraint | None:
+    """Put the names of subjects in place of a trait; None where no subject meets the condition."""
+    if "batch_norm" not in rule.when:
+        return rule
+    optional = {axis.name for axis in axes if axis.option is not None}.intersection(rule.when)
+    names = tuple(
+        subject.name
+        for subject in subjects
+        if subject.batch_norm in rule.when["batch_norm"] and optional.issubset(subject.options)
+    )
+    when = {
+        ("subject" if name == "batch_norm" else name): (names if name == "batch_norm" else values)
+        for name, values in rule.when.items()
+    }
+    return replace(rule, when=when) if names else None
+
+
 def exclusion(
     cell: Mapping[str, Value], constraints: tuple[Constraint, ...] = CONSTRAINTS
 ) -> Constraint | None:
     """Return the first constraint that excludes a cell.
 
     Args:
-        cell: Axis name -> value, and ``subject`` -> name. May be partial: a constraint applies
-            once all the axes it names are there.
+        cell: Axis name -> value, ``subject`` -> name, and traits as in ``Case.cell``. May be
+            partial: a constraint applies once all that it names is there.
         constraints: The constraints to try.
 
     Returns:

@@ -70,6 +70,13 @@ class Subject:
                 "and the signs _ . -"
             )
 
+    @property
+    def batch_norm(self) -> bool:
+        """Whether it may have a BatchNorm: it does not say that options of one change nothing."""
+        return not any(
+            narrowing.only.get("running_stats") == (True,) for narrowing in self.narrowings
+        )
+
 
 NO_BATCH_NORM = Narrowing(
     {"bn_momentum": (0.1,), "running_stats": (True,), "sync_bn": (False,)},

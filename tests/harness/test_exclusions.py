@@ -18,7 +18,7 @@ from harness.ranks import RankPool
 from harness.row import Row
 from harness.runner import RunOptions, run_case
 from matrix.case import Case
-from matrix.constraints import CONSTRAINTS, Constraint, exclusion
+from matrix.constraints import CONSTRAINTS, Constraint, constraints_on, exclusion
 from matrix.subject import NOT_TRACED
 from matrix.subjects import SUBJECTS, Subject, subject_named
 from matrix.values import Value
@@ -31,7 +31,8 @@ SLOW = "inductor"
 
 def cells(rule: Constraint) -> list[Case]:
     """Return every cell of a rule with the other axes at defaults, or what makes it apply."""
-    named = [name for name in rule.when if name != "subject"]
+    named = [name for name in rule.when if name not in ("subject", "batch_norm")]
+    rule = constraints_on(SUBJECTS, constraints=(rule,))[0]
     subjects = [str(name) for name in rule.when.get("subject", ("readme",))]
     found = []
     for subject, *chosen in itertools.product(subjects, *(rule.when[name] for name in named)):

@@ -13,7 +13,7 @@ from harness.ranks import RankPool
 from harness.runner import RunOptions, run_cases
 from matrix.axes import AXES, Axis
 from matrix.case import Case, parse_case
-from matrix.constraints import CONSTRAINTS, Constraint
+from matrix.constraints import CONSTRAINTS, Constraint, constraints_on, exclusion
 from matrix.subjects import Subject
 from matrix.suites import select, suite_named
 from matrix.values import Value
@@ -38,11 +38,7 @@ def test_a_new_axis_with_a_constraint_runs_end_to_end_on_a_new_subject(
 ) -> None:
     axes = (*AXES, FREEZE)
     rule = Constraint({"frozen": (True,), "backward": ("retained",)}, "inapplicable", "a toy rule")
-    only: dict[str, tuple[Value, ...]] = {
-        "bn_momentum": (0.1,),
-        "autocast": ("off",),
-        "wrapper": ("none", "ddp"),
-    }
+    only: dict[str, tuple[Value, ...]] = {"bn_momentum": (0.1,), "autocast": ("off",)}
 
     selection = select(
         suite_named("smoke"),
@@ -55,9 +51,23 @@ def test_a_new_axis_with_a_constraint_runs_end_to_end_on_a_new_subject(
 
     assert {row.outcome for row in rows} == {"equal"}
     assert {row.axes["frozen"] for row in rows} == {False, True}
+    assert {row.axes["wrapper"] for row in rows} == {"none", "ddp", "fsdp2"}
     assert not [row for row in rows if row.axes["frozen"] and row.axes["backward"] == "retained"]
     assert any(reason.endswith("a toy rule") for reason in selection.coverages[0].ruled_out)
     assert all(parse_case(row.case, (TOY,), axes).id == row.case for row in rows)
+
+
+def test_an_exclusion_of_batch_norm_holds_for_a_new_subject_that_has_one(
+    rank_pool: RankPool,
+) -> None:
+    case = Case.of(TOY, {"wrapper": "fsdp2", "mixed_precision": "bf16"})
+
+    rule = exclusion(case.cell, constraints_on([TOY]))
+    (row,) = run_cases([case], rank_pool, RunOptions(arm=arm_named("ordinary")))
+
+    assert rule is not None and rule.reason.startswith("BatchNorm refuses running statistics")
+    assert row.outcome == "error"
+    assert "the ordinary arm itself raised" in row.findings[0].cause
 
 
 def test_the_value_of_a_new_axis_reaches_every_rank(rank_pool: RankPool) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from matrix.axes import AXES
 from matrix.case import Case
 from matrix.constraints import CONSTRAINTS, Constraint, constraints_on, exclusion
 from matrix.programs import build_program
-from matrix.subjects import SUBJECTS, Subject, subject_named
+from matrix.subjects import NO_BATCH_NORM, SUBJECTS, Subject, subject_named
 from matrix.values import Value
 
 RULES = constraints_on(SUBJECTS)
@@ -129,10 +130,35 @@ def test_a_constraint_may_name_the_subject() -> None:
     assert exclusion({"subject": "other", "wrapper": "ddp"}, (rule,)) is None
 
 
+def test_a_constraint_on_batch_norm_is_one_on_every_subject_that_may_have_one() -> None:
+    """Subjects of the user's own are no exception, nor is one that says nothing of it."""
+    unknown = Subject(name="own", factory="a:b", inputs="c:d", doc="")
+    without = replace(unknown, name="without", narrowings=(NO_BATCH_NORM,))
+    sharded: dict[str, Value] = {"wrapper": "fsdp2", "mixed_precision": "bf16"}
+
+    rules = constraints_on((unknown, without))
+
+    for subject, batch_norm in ((unknown, True), (without, False), (subject_named("ptv3"), True)):
+        case = Case.of(subject, sharded)
+        assert (exclusion(case.cell) is not None) == batch_norm
+        assert exclusion(Case.of(subject, {**sharded, "running_stats": False}).cell) is None
+    (named,) = [rule for rule in rules if "mixed_precision" in rule.when and "sync_bn" in rule.when]
+    assert named.when["subject"] == ("own",)
+    assert not any("batch_norm" in rule.when for rule in rules)
+
+
+def test_a_constraint_on_batch_norm_and_an_optional_axis_needs_both() -> None:
+    (rule,) = [rule for rule in CONSTRAINTS if {"batch_norm", "compile"} <= rule.when.keys()]
+
+    named = constraints_on(SUBJECTS, constraints=(rule,))[0]
+
+    assert named.when["subject"] == ("readme", "called-twice")
+
+
 def test_subjects_that_leave_out_the_same_share_one_constraint() -> None:
     dropout, codebook = subject_named("dropout"), subject_named("codebook")
 
-    added = constraints_on((dropout, codebook))[len(CONSTRAINTS) :]
+    added = constraints_on((dropout, codebook), constraints=())
 
     shared = [rule for rule in added if rule.when["subject"] == ("dropout", "codebook")]
     assert {name for rule in shared for name in rule.when} == {

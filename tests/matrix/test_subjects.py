@@ -51,7 +51,7 @@ def test_batch_norm_axes_are_left_out_where_there_is_no_batch_norm(subject: Subj
     module = load(subject.factory)(**subject.arguments)
     has_one = any(isinstance(child, _BatchNorm) for child in module.modules())
 
-    assert has_one == (NO_BATCH_NORM not in subject.narrowings)
+    assert has_one == subject.batch_norm == (NO_BATCH_NORM not in subject.narrowings)
 
 
 def test_options_name_axes_that_are_optional() -> None:
