@@ -14,6 +14,7 @@ import typer
 
 from harness.bench.options import OptionalJsonFile
 from harness.compare_command import compare
+from harness.list_command import list_cases
 from harness.options import (
     ArmName,
     AxisValues,
@@ -183,64 +184,7 @@ def run(
     raise typer.Exit(status)
 
 
-@app.command("list")
-def list_cases(
-    suite: Suite = "smoke",
-    subject: Subjects = None,
-    axis: AxisValues = None,
-    seed: Seed = 0,
-    seeds: Seeds = 1,
-    device: Device = "cpu",
-    boundaries: Annotated[
-        bool,
-        typer.Option("--boundaries", help="Print every boundary, and the cases that prove it."),
-    ] = False,
-    package: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--package",
-            help="With --boundaries: look through this installed package too; repeatable. "
-            "warpconvnet is looked through wherever it is installed.",
-        ),
-    ] = None,
-    count: Annotated[
-        bool,
-        typer.Option(
-            "--count", help="Print the number of cases, how long they take and what they cover."
-        ),
-    ] = False,
-) -> None:
-    """List the cases of a suite."""
-    from harness.commands import count_text
-    from harness.request import SuiteRequest
-
-    with bad_values_are_usage_errors():
-        request = SuiteRequest(
-            suite=suite,
-            subjects=tuple(subject or ()),
-            axes=tuple(axis or ()),
-            seed=seed,
-            seeds=seeds,
-            device=device,
-        )
-        selections = request.select()
-        if count:
-            typer.echo(count_text(selections))
-            return
-    if boundaries or package:
-        from harness.boundaries import boundaries_page, packages_to_read
-
-        cases = {case.id: case for s in selections.values() for case in s.cases}
-        try:
-            packages = packages_to_read(package or ())
-            typer.echo(boundaries_page(cases.values(), suite, packages), nl=False)
-        except ModuleNotFoundError as error:
-            raise typer.BadParameter(f"--package: {error}") from None
-        return
-    for case_id in dict.fromkeys(case.id for s in selections.values() for case in s.cases):
-        typer.echo(case_id)
-
-
+app.command("list")(list_cases)
 for _command in (replay, shrink, compare, sensitivity):
     app.command()(_command)
 

@@ -76,7 +76,7 @@ AXES: tuple[Axis, ...] = (
         "bn_momentum",
         (0.1, 1.0, None),
         default=0.1,
-        doc="momentum of every BatchNorm; None averages over all updates",
+        doc="momentum of every BatchNorm; none averages over all updates",
         configure="matrix.configure:bn_momentum",
     ),
     Axis(
@@ -106,7 +106,8 @@ AXES: tuple[Axis, ...] = (
         "accumulation",
         tuple(ACCUMULATIONS),
         default="one",
-        doc="how forwards and backwards of several microbatches interleave; no_sync is DDP's",
+        doc="how forwards and backwards of several microbatches interleave; no_sync is DDP's, or "
+        "its like of FSDP2",
     ),
     Axis(
         "enable",

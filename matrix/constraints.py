@@ -190,9 +190,7 @@ def constraints_on(
         one exclusion for each axis that some of the subjects lack or narrow.
     """
     subjects = tuple(subjects)
-    found = [
-        named for rule in constraints if (named := _on_names(rule, subjects, axes)) is not None
-    ]
+    found = [rule for rule in (_on_names(r, subjects, axes) for r in constraints) if rule]
     for axis in axes:
         without = tuple(s.name for s in subjects if axis.name not in s.options)
         if axis.option is not None and without:
