@@ -8,10 +8,11 @@ figure is counted here from the finished rows, not taken from the library.
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import TypeVar
 
 import covertable  # type: ignore[import-untyped]  # it has no stubs
 
@@ -20,6 +21,8 @@ from matrix.constraints import CONSTRAINTS, Constraint, exclusion
 from matrix.growth import grown
 from matrix.values import Value, meets
 
+_Name = TypeVar("_Name", str, int)
+_Of = TypeVar("_Of")
 _SEVERAL = "each exclusion alone allows it, but together they leave no case with it"
 
 
@@ -116,28 +119,24 @@ def coverage(
     """
     rest = [name for name in factors if name not in full and (name in among or not among)]
     size = len(rest) if strength is None else min(strength, len(rest))
+    groups = list(itertools.combinations(rest, size))
+    open_ = {name: values for name, values in factors.items() if name not in full}
+    of_span = _values_of(full)
+    held: dict[tuple[Value, ...], list[Row]] = {}
+    for row in rows:
+        held.setdefault(of_span(row), []).append(row)
+    counted: dict[tuple[Constraint, ...], _Tuples] = {}
     covered = possible = 0
     ruled_out: Counter[str] = Counter()
-    impossible = _Impossible(factors, constraints)
-    groups = list(itertools.combinations(rest, size))
-    held = {
-        group: {tuple(row[name] for name in (*full, *group)) for row in rows} for group in groups
-    }
-    tuples = sum(math.prod(len(factors[name]) for name in group) for group in groups)
-    for spanned in itertools.product(*(factors[name] for name in full)):
-        fixed = dict(zip(full, spanned, strict=True))
-        reason = impossible.reason(fixed)
-        if reason is not None:
-            ruled_out[reason] += tuples
-            continue
-        for group in groups:
-            for values in itertools.product(*(factors[name] for name in group)):
-                reason = impossible.reason({**fixed, **dict(zip(group, values, strict=True))})
-                if reason is not None:
-                    ruled_out[reason] += 1
-                    continue
-                possible += 1
-                covered += (*spanned, *values) in held[group]
+    for span in itertools.product(*(factors[name] for name in full)):
+        rules = tuple(_remaining(constraints, dict(zip(full, span, strict=True)), open_))
+        if rules not in counted:
+            counted[rules] = _Tuples(groups, open_, rules)
+        tuples = counted[rules]
+        covered += tuples.covered(held.get(span, ()))
+        possible += tuples.possible
+        for reason, count in tuples.ruled_out.items():
+            ruled_out[reason] += count
     return Coverage(full, size, covered, possible, dict(ruled_out), among)
 
 
@@ -149,21 +148,24 @@ def _array(
     constraints: tuple[Constraint, ...],
     salt: str,
 ) -> list[dict[str, Value]]:
-    remaining = tuple(_remaining(constraints, fixed, rest))
+    remaining = tuple(_opened(rule, rest) for rule in _remaining(constraints, fixed, rest))
     first = {name: values for name, values in rest.items() if name in core or not core}
     among_first = tuple(rule for rule in remaining if set(rule.when) <= set(first))
     rows: list[Row]
     if strength is None or strength >= len(first):
         rows = list(_full_product(first, among_first))
     else:
-        indexed = {name: list(range(len(values))) for name, values in first.items()}
+        # By number: the library splits a name at its dots each time it looks up a value.
         made = covertable.make(
-            indexed,
+            {number: list(range(len(values))) for number, values in enumerate(first.values())},
             strength=strength,
             salt=salt,
-            constraints=[_condition(rule, first) for rule in among_first],
+            constraints=_conditions(among_first, first),
         )
-        rows = [{name: values[row[name]] for name, values in first.items()} for row in made]
+        rows = [
+            {name: values[row[number]] for number, (name, values) in enumerate(first.items())}
+            for row in made
+        ]
     others = [name for name in rest if name not in first]
     return [{**fixed, **row} for row in grown(rows, others, rest, remaining)]
 
@@ -171,12 +173,16 @@ def _array(
 def _remaining(
     constraints: tuple[Constraint, ...], fixed: Mapping[str, Value], rest: Factors
 ) -> Iterator[Constraint]:
-    """Yield what constraints still say about ``rest`` once ``fixed`` is decided."""
+    """Yield the constraints that still say something about ``rest`` once ``fixed`` is decided."""
     for rule in constraints:
         decided = {name: values for name, values in rule.when.items() if name in fixed}
-        open_ = {name: values for name, values in rule.when.items() if name not in fixed}
-        if meets(fixed, decided) and set(open_) <= set(rest):
-            yield replace(rule, when=open_)
+        if meets(fixed, decided) and all(name in fixed or name in rest for name in rule.when):
+            yield rule
+
+
+def _opened(rule: Constraint, rest: Factors) -> Constraint:
+    """Return what a constraint says about ``rest`` once everything else is decided."""
+    return replace(rule, when={name: rule.when[name] for name in rule.when if name in rest})
 
 
 def _full_product(
@@ -188,35 +194,76 @@ def _full_product(
             yield row
 
 
-def _condition(rule: Constraint, factors: Factors) -> dict[str, object]:
-    def allowed(row: Mapping[str, int]) -> bool:
-        return not meets({name: factors[name][row[name]] for name in rule.when}, rule.when)
+def _conditions(constraints: tuple[Constraint, ...], factors: Factors) -> list[dict[str, object]]:
+    """Return one condition, on numbers, for all constraints that name the same factors."""
+    excluded: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    numbers = {name: number for number, name in enumerate(factors)}
+    for rule in constraints:
+        names = sorted(rule.when, key=numbers.__getitem__)
+        combinations = itertools.product(
+            *([i for i, value in enumerate(factors[n]) if value in rule.when[n]] for n in names)
+        )
+        excluded.setdefault(tuple(numbers[name] for name in names), set()).update(combinations)
+    return [_condition(names, values) for names, values in excluded.items() if values]
 
-    return {"operator": "fn", "requires": list(rule.when), "evaluate": allowed}
+
+def _condition(names: tuple[int, ...], excluded: set[tuple[int, ...]]) -> dict[str, object]:
+    values_of = _values_of(names)
+
+    def allowed(row: Mapping[int, int]) -> bool:
+        return values_of(row) not in excluded
+
+    return {"operator": "fn", "requires": names, "evaluate": allowed}
 
 
-class _Impossible:
-    """Tells why no allowed row can hold some values; remembers what it has found out."""
+def _values_of(names: tuple[_Name, ...]) -> Callable[[Mapping[_Name, _Of]], tuple[_Of, ...]]:
+    """Return a function that reads some values of a row: fast where there are several."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda row: tuple(row[name] for name in names)
 
-    def __init__(self, factors: Factors, constraints: tuple[Constraint, ...]) -> None:
+
+class _Tuples:
+    """The values that rows can hold where the same constraints are left, and those they cannot."""
+
+    def __init__(
+        self, groups: list[tuple[str, ...]], factors: Factors, constraints: tuple[Constraint, ...]
+    ) -> None:
         self._factors = factors
-        self._constraints = constraints
-        named = {name for rule in constraints for name in rule.when}
+        self._opened = {rule: _opened(rule, factors) for rule in constraints}
+        named = {name for rule in self._opened.values() for name in rule.when}
         self._constrained = {name: factors[name] for name in factors if name in named}
-        self._known: dict[frozenset[tuple[str, Value]], str | None] = {}
+        self._reasons: dict[tuple[tuple[str, Value], ...], str | None] = {}
+        self.ruled_out: Counter[str] = Counter()
+        self._allowed = [(_values_of(group), set(self._tuples(group))) for group in groups]
+        self.possible = sum(len(allowed) for _, allowed in self._allowed)
 
-    def reason(self, chosen: Mapping[str, Value]) -> str | None:
-        relevant = {name: value for name, value in chosen.items() if name in self._constrained}
-        key = frozenset(relevant.items())
-        if key not in self._known:
-            self._known[key] = self._find(relevant)
-        return self._known[key]
+    def covered(self, rows: Sequence[Row]) -> int:
+        """Count the possible tuples that some row holds."""
+        return sum(len(allowed.intersection(map(of, rows))) for of, allowed in self._allowed)
+
+    def _tuples(self, group: tuple[str, ...]) -> Iterator[tuple[Value, ...]]:
+        """Yield the possible tuples, and count the others by reason."""
+        always = self._reason(())
+        named = [(place, name) for place, name in enumerate(group) if name in self._constrained]
+        for values in itertools.product(*(self._factors[name] for name in group)):
+            reason = always or self._reason(tuple((name, values[place]) for place, name in named))
+            if reason is None:
+                yield values
+            else:
+                self.ruled_out[reason] += 1
+
+    def _reason(self, chosen: tuple[tuple[str, Value], ...]) -> str | None:
+        """Tell why no allowed row can hold some values of constrained factors."""
+        if chosen not in self._reasons:
+            self._reasons[chosen] = self._find(dict(chosen))
+        return self._reasons[chosen]
 
     def _find(self, chosen: Mapping[str, Value]) -> str | None:
-        if completed(chosen, self._constrained, self._constraints) is not None:
+        if completed(chosen, self._constrained, tuple(self._opened.values())) is not None:
             return None
-        for rule in self._constraints:
-            if all(set(self._options(n, chosen)) <= set(rule.when[n]) for n in rule.when):
+        for rule, opened in self._opened.items():
+            if all(set(self._options(n, chosen)) <= set(opened.when[n]) for n in opened.when):
                 return f"{rule.text}: {rule.reason}"
         return _SEVERAL
 
