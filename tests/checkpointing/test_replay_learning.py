@@ -357,3 +357,43 @@ def test_a_subclass_that_forgets_to_initialise_has_default_options() -> None:
             return self._gradient_checkpointed_call(torch.sin, x)
 
     assert replay_options(Forgetful(), strict_state=True) == 1
+
+
+class Registering(nn.Module):
+    """Has nothing but a linear layer until its first forward."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.linear, self.what = nn.Linear(3, 3), what
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.linear(x)
+        if self.what == "buffer":
+            if not hasattr(self, "count"):
+                self.register_buffer("count", torch.zeros(()))
+            self.count = self.count + 1
+            return x * self.count
+        if not hasattr(self, "added"):
+            self.added = nn.BatchNorm1d(3) if self.what == "module" else nn.Parameter(torch.ones(3))
+        out: Tensor = self.added(x) if self.what == "module" else x * self.added
+        return out
+
+
+@pytest.mark.parametrize("what", ["buffer", "module", "parameter"])
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_forward_registers_what_it_needs(what: str, joint: bool) -> None:
+    seen = []
+    for enable in (False, True):
+        torch.manual_seed(0)
+        block = Block(Registering(what))
+        configure_gradient_checkpointing(block, enable)
+        losses = []
+        for _ in range(3):
+            losses.append(block(torch.randn(4, 3)).tanh().square().sum())
+            if not joint:
+                losses.pop().backward()
+        if joint:
+            sum(losses, torch.zeros(())).backward()
+        seen.append([*(p.grad for p in block.parameters()), *block.buffers()])
+
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))

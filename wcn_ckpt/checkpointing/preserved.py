@@ -173,7 +173,8 @@ table = Table()
 def _checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
     """Stand in for torch's checkpoint in every eager call of this process."""
     if len(table) and torch.is_grad_enabled() and not isinstance(function, ReplayFrame):
-        modules = modules_of(function, args)
+        keywords = (value for name, value in kwargs.items() if name not in TORCH_KEYWORDS)
+        modules = modules_of(function, (*args, *keywords))
         owner = _first_owner(modules)
         if owner is None:
             # A function that names no module computes with the one whose method makes the call.

@@ -44,7 +44,7 @@ def modules_of(function: Any, args: tuple[Any, ...]) -> list[nn.Module]:
     Args:
         function: a module, a bound method, a partial or a function; the variables that it closes
             over and its defaults are looked at, and the containers in them.
-        args: positional arguments.
+        args: the values of its arguments.
 
     Returns:
         Every module found, in the order found.

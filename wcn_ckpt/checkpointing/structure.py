@@ -8,16 +8,15 @@ entry, whatever happened to the caller's own.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from io import IOBase
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from wcn_ckpt.checkpointing.parts import Built, Parts, Rebuild
 from wcn_ckpt.checkpointing.replay.values import address, version
 
-Rebuild = Callable[[Sequence[Tensor]], Any]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -52,23 +51,30 @@ class StructuredCall:
     )
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        found: list[Tensor] = []
-        self.others: list[Any] = []
+        parts = Parts()
+        found, self.others = parts.tensors, parts.others
         self._names: list[str] = []
         rebuilds: dict[int | str, Rebuild] = {}
         labelled: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
         for key, value in labelled:
             if isinstance(key, int) and type(value) in PLAIN:
                 continue
-            rebuilds[key] = _take_apart(value, found, self.others)
+            rebuilds[key] = parts.take_argument(value)
             label = f"argument {key}" if isinstance(key, int) else f"keyword argument {key!r}"
             self._names += [label] * (len(found) - len(self._names))
         positions = range(len(args))
 
         def rebuild(plain: Iterator[Tensor], tensors: Sequence[Tensor]) -> Arguments:
+            built: Built = {}
             return (
-                tuple(rebuilds[i](tensors) if i in rebuilds else next(plain) for i in positions),
-                {key: build(tensors) for key, build in rebuilds.items() if isinstance(key, str)},
+                tuple(
+                    rebuilds[i](tensors, built) if i in rebuilds else next(plain) for i in positions
+                ),
+                {
+                    key: build(tensors, built)
+                    for key, build in rebuilds.items()
+                    if isinstance(key, str)
+                },
             )
 
         self._rebuild = rebuild
@@ -111,41 +117,8 @@ class StructuredCall:
             if version(tensor) != self._entry_versions[index]:
                 by_block = self._exit_versions[index] != self._entry_versions[index]
                 return f"{what} was changed in place{' by the block itself' if by_block else ''}"
+        for value in self.others:
+            if isinstance(value, Iterator) and not isinstance(value, IOBase):
+                kind = type(value).__name__
+                return f"an iterator among its arguments ({kind}; pass a list instead) was used up"
         return None
-
-
-def _take_apart(value: Any, found: list[Tensor], others: list[Any]) -> Rebuild:
-    leaves, spec = pytree.tree_flatten(value)
-    rebuild_leaves = [_take_leaf(leaf, found, others) for leaf in leaves]
-
-    def rebuild(tensors: Sequence[Tensor]) -> Any:
-        return pytree.tree_unflatten([leaf(tensors) for leaf in rebuild_leaves], spec)
-
-    return rebuild
-
-
-def _take_leaf(leaf: Any, found: list[Tensor], others: list[Any]) -> Rebuild:
-    if isinstance(leaf, Tensor):
-        position = len(found)
-        found.append(leaf)
-        return lambda tensors: tensors[position]
-    if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-        return _take_dataclass(leaf, found, others)
-    others.append(leaf)
-    return lambda tensors: leaf
-
-
-def _take_dataclass(instance: Any, found: list[Tensor], others: list[Any]) -> Rebuild:
-    names = {field.name for field in dataclasses.fields(instance)}
-    names |= getattr(instance, "__dict__", {}).keys()
-    attributes = {name: getattr(instance, name) for name in names if hasattr(instance, name)}
-    rebuild_attributes = _take_apart(attributes, found, others)
-    cls = type(instance)
-
-    def rebuild(tensors: Sequence[Tensor]) -> Any:
-        rebuilt = object.__new__(cls)
-        for name, value in rebuild_attributes(tensors).items():
-            object.__setattr__(rebuilt, name, value)
-        return rebuilt
-
-    return rebuild

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from operator import attrgetter
+from types import MethodType
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from wcn_ckpt.checkpointing.errors import ReplayGuardError
 from wcn_ckpt.checkpointing.functions import CheckpointFunction
 from wcn_ckpt.checkpointing.replay import threads
 from wcn_ckpt.checkpointing.replay.audit import Audit, report_late, report_lost
+from wcn_ckpt.checkpointing.replay.generators import generators_in
 from wcn_ckpt.checkpointing.replay.guard import Ground, moved_message, path_of
 from wcn_ckpt.checkpointing.replay.kept import (
     EntryState,
@@ -38,7 +40,6 @@ from wcn_ckpt.checkpointing.replay.rng import (
     Draws,
     global_states,
     have_moved,
-    is_generator,
     present_states,
 )
 from wcn_ckpt.checkpointing.replay.threads import this_thread
@@ -91,6 +92,8 @@ class ReplayFrame:
         keeps_generator: bool = False,
     ) -> None:
         self._boundary = boundary
+        # What a bound method of a module refers to is in the plan.
+        self._loose = () if type(fn) is MethodType or isinstance(fn, nn.Module) else (fn,)
         self._fn = Recollection(fn) if plan.recalls else fn
         self._memory = memory
         self._plan = plan
@@ -153,6 +156,7 @@ class ReplayFrame:
         if (
             self._call is not None
             or not plan.quiet
+            or (self._loose and generators_in(self._loose))
             or training != memory.training
             or count & (count - 1) == 0
             or replays
@@ -211,6 +215,9 @@ class ReplayFrame:
             memory.draws_numpy = memory.draws_numpy or draws.from_numpy()
         if self._call is not None:
             self._call.forward_ended(saved)
+        if not plan.same_entries():  # the forward itself registered a module or a parameter
+            self._plan = memory.new_plan(self._boundary, options)
+            self._training = tuple(map(_training, self._plan.modules))
         if learning:
             self._boundary.__dict__["_state_was_watched"] = True
         if watched:
@@ -228,9 +235,8 @@ class ReplayFrame:
         return preserve
 
     def _generators(self) -> list[Any]:
-        if self._call is None:
-            return self._plan.generators
-        return self._plan.generators + list(filter(is_generator, self._call.others))
+        given = [] if self._call is None else self._call.others
+        return self._plan.generators + generators_in([*given, *self._loose])
 
     def _adopt(self, news: list[News]) -> None:
         """Keep for this forward what it was only now seen to write."""

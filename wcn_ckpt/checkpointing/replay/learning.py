@@ -77,7 +77,10 @@ def watch(
     """
     watched = []
     for module in modules:
-        if module._buffers and not (only_writes_statistics(module) and module.training):
+        may_register = compare_values and not type(module).__module__.startswith("torch.")
+        if (module._buffers or may_register) and not (
+            only_writes_statistics(module) and module.training
+        ):
             watched.append(_watch(module, module._buffers, dict(module._buffers), whole=True))
         frozen = frozen_parameters(module)
         if frozen and module not in managed_by_fsdp:

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from wcn_ckpt.checkpointing.replay.generators import generators_of
 from wcn_ckpt.checkpointing.replay.kinds import Kind, kind_table
 from wcn_ckpt.checkpointing.replay.known import (
     frozen_parameters,
@@ -21,7 +22,6 @@ from wcn_ckpt.checkpointing.replay.known import (
 from wcn_ckpt.checkpointing.replay.options import ReplayOptions
 from wcn_ckpt.checkpointing.replay.recollection import OncePerForward
 from wcn_ckpt.checkpointing.replay.redirect import Holder, KeptHolder, NormScratch, Statistics
-from wcn_ckpt.checkpointing.replay.rng import is_generator
 from wcn_ckpt.checkpointing.replay.sharding import (
     fsdp_in_use,
     sharded_modules,
@@ -63,7 +63,7 @@ class ReplayPlan:
         addressed: whether the data of a parameter stay where they are.
         sharded: the sharded parameters of FSDP units.
         quiet: whether a forward can only draw global random numbers and update statistics.
-        generators: random generators among the attributes of the modules.
+        generators: random generators that the modules hold or refer to.
         recalls: whether a module computes something that replays must not repeat.
     """
 
@@ -122,7 +122,7 @@ class ReplayPlan:
             and all(map(address, self.parameters))
         )
         self.sharded = sharded_parameters(boundary)
-        self.generators = [v for m in modules for v in vars(m).values() if is_generator(v)]
+        self.generators = generators_of(modules)
         self.recalls = any(isinstance(module, OncePerForward) for module in modules)
         self.quiet = not (self.kept or self.watchable or self.generators)
 
