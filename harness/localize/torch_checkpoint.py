@@ -3,8 +3,8 @@
 Every caller of ``torch.utils.checkpoint``'s non-reentrant variant goes through three names of that
 module, which are looked up at each call: the generator that surrounds the forward, and the
 saved-tensor hooks of a forward and of a replay. They are replaced while a recording lasts. Where a
-release of torch does not have them, nothing is replaced, and replays are matched with their
-forwards by what they compute.
+release of torch does not have them, or has them with other parameters, nothing is replaced, and
+replays are matched with their forwards by what they compute.
 """
 
 from __future__ import annotations
@@ -21,9 +21,16 @@ if TYPE_CHECKING:
     from harness.localize.calls import Call, Replay
     from harness.localize.recorder import Recorder
 
-_GENERATOR = "_checkpoint_without_reentrant_generator"
+_GENERATORS = (
+    "_checkpoint_without_reentrant_generator_impl",
+    "_checkpoint_without_reentrant_generator",
+)
+"""The innermost first: since torch 2.14 the second calls the first, and so does ``checkpoint``."""
+
 _FORWARD_HOOK = "_checkpoint_hook"
 _REPLAY_HOOK = "_recomputation_hook"
+_TORCHS_OWN = "_checkpoint_internal"
+"""Mark of torch 2.14 on its own pack hooks, which it looks past for those of the user."""
 
 
 class RegionHandle:
@@ -50,15 +57,16 @@ def watch_torch_checkpoint(recorder: Recorder) -> Iterator[None]:
     Args:
         recorder: Is told.
     """
-    names = (_GENERATOR, _FORWARD_HOOK, _REPLAY_HOOK)
-    if not all(hasattr(torch_checkpoint, name) for name in names):
+    generator_name = next((n for n in _GENERATORS if hasattr(torch_checkpoint, n)), None)
+    if generator_name is None or not _known(generator_name):
         yield
         return
+    names = (generator_name, _FORWARD_HOOK, _REPLAY_HOOK)
     originals: dict[str, Any] = {name: getattr(torch_checkpoint, name) for name in names}
     pending: list[RegionHandle] = []
     handles: weakref.WeakKeyDictionary[Any, RegionHandle] = weakref.WeakKeyDictionary()
     replacements = {
-        _GENERATOR: _generator(originals[_GENERATOR], recorder, pending),
+        generator_name: _generator(originals[generator_name], pending, recorder),
         _FORWARD_HOOK: _forward_hook(originals[_FORWARD_HOOK], recorder, pending, handles),
         _REPLAY_HOOK: _replay_hook(originals[_REPLAY_HOOK], recorder, handles),
     }
@@ -71,14 +79,29 @@ def watch_torch_checkpoint(recorder: Recorder) -> Iterator[None]:
             setattr(torch_checkpoint, name, original)
 
 
+def _known(generator_name: str) -> bool:
+    """Tell whether the three names take the parameters that their replacements count on."""
+    wanted = {
+        generator_name: {"fn", "args", "kwargs"},
+        _FORWARD_HOOK: {"frame"},
+        _REPLAY_HOOK: {"target_frame_ref", "gid"},
+    }
+    for name, parameters in wanted.items():
+        function = getattr(torch_checkpoint, name, None)
+        if not callable(function) or not parameters <= set(inspect.signature(function).parameters):
+            return False
+    return True
+
+
 def _generator(
-    original: Callable[..., Any], recorder: Recorder, pending: list[RegionHandle]
+    original: Callable[..., Any], pending: list[RegionHandle], recorder: Recorder
 ) -> Callable[..., Any]:
     signature = inspect.signature(original)
 
-    def generator(fn: Callable[..., Any], *rest: Any, **keywords: Any) -> Any:
-        bound = signature.bind(fn, *rest, **keywords).arguments
-        handle = RegionHandle(bound.get("args", ()), bound.get("kwargs", {}))
+    def generator(*given: Any, **keywords: Any) -> Iterator[Any]:
+        bound = signature.bind(*given, **keywords)
+        fn = bound.arguments["fn"]
+        handle = RegionHandle(bound.arguments.get("args", ()), bound.arguments.get("kwargs", {}))
 
         def replayed(*args: Any, **kwargs: Any) -> Any:
             call = recorder.begin_region(handle, args, kwargs)
@@ -90,8 +113,13 @@ def _generator(
             recorder.end_region(call, stopped=False)
             return output
 
-        pending[:] = [handle]
-        return original(replayed, *rest, **keywords)
+        bound.arguments["fn"] = replayed
+        pending.append(handle)
+        try:
+            yield from original(*bound.args, **bound.kwargs)
+        finally:
+            if handle in pending:
+                pending.remove(handle)
 
     return generator
 
@@ -105,15 +133,20 @@ def _forward_hook(
     class ForwardHook(original):  # type: ignore[misc]  # a class that is only known when it runs
         def __init__(self, frame: Any) -> None:
             super().__init__(frame)
-            self.handle = handles[frame] = pending.pop()
-            _record_saved(self, recorder)
+            # A caller that imported the generator by name, before it was replaced, leaves none.
+            self.handle = pending.pop() if pending else None
+            if self.handle is not None:
+                handles[frame] = self.handle
+                _record_saved(self, recorder)
 
         def __enter__(self) -> None:
             super().__enter__()
-            self.call = recorder.begin_region(self.handle, *self.handle.take_arguments())
+            if self.handle is not None:
+                self.call = recorder.begin_region(self.handle, *self.handle.take_arguments())
 
         def __exit__(self, kind: type | None, *rest: Any) -> None:
-            recorder.end_region(self.call, stopped=kind is not None)
+            if self.handle is not None:
+                recorder.end_region(self.call, stopped=kind is not None)
             super().__exit__(kind, *rest)
 
     return ForwardHook
@@ -123,10 +156,11 @@ def _replay_hook(
     original: type, recorder: Recorder, handles: weakref.WeakKeyDictionary[Any, RegionHandle]
 ) -> type:
     class ReplayHook(original):  # type: ignore[misc]  # as above
-        def __init__(self, frame: Any, *rest: Any) -> None:
-            super().__init__(frame, *rest)
-            self.handle = handles.get(frame())
-            _record_saved(self, recorder)
+        def __init__(self, target_frame_ref: Any, gid: Any) -> None:
+            super().__init__(target_frame_ref, gid)
+            self.handle = handles.get(target_frame_ref())
+            if self.handle is not None:
+                _record_saved(self, recorder)
 
         def __enter__(self) -> None:
             if self.handle is not None:
@@ -149,4 +183,6 @@ def _record_saved(hooks: Any, recorder: Recorder) -> None:
         recorder.saved(tensor)
         return pack(tensor)
 
+    if hasattr(pack, _TORCHS_OWN):
+        setattr(recorded_pack, _TORCHS_OWN, getattr(pack, _TORCHS_OWN))
     hooks.pack_hook = recorded_pack
