@@ -287,7 +287,7 @@ class Generator(nn.Module):
         (Generator, "generator"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 def test_what_cannot_be_kept_right_is_refused_with_the_reason(module: Any, reason: str) -> None:
     model = nn.Sequential(nn.Linear(4, 4), module())
 

@@ -15,7 +15,7 @@ from wcn_ckpt import replay_options
 # Dynamo itself looks at the `.grad` of tensors that are no leaves.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script"),
 ]
 
 

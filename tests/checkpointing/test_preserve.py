@@ -261,7 +261,7 @@ def test_a_model_whose_flag_is_reentrant_is_refused_at_once() -> None:
         preserve_replay_state(model)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 def test_what_cannot_be_kept_right_is_refused_with_the_reason() -> None:
     with pytest.raises(TypeError, match="got 3"):
         preserve_replay_state(3)  # type: ignore[arg-type]
