@@ -2,10 +2,10 @@
 
 Where the ordinary arm gives the same bits when it is run again, nothing is allowed. Where it does
 not, it is run some more times, and once with its weights moved by a rounding: a sum that is taken
-in another order, as atomic additions take it, differs by about as much (Jiang et al., "TTrace:
-Lightweight Error Checking and Diagnosis for Distributed Training", 2025, takes its tolerances from
-a perturbed run in the same way). Per tensor, the largest difference between two of these runs is
-the tolerance.
+in another order, as atomic additions take it, differs by about as much. Per tensor, the largest
+difference between two of these runs is the tolerance. (On telling faults from rounding when a run
+is compared with a trusted one, see Jiang et al., "TTrace: Lightweight Error Checking and Diagnosis
+for Distributed Training", 2025, https://arxiv.org/abs/2506.09280.)
 """
 
 from __future__ import annotations

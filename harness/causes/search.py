@@ -80,7 +80,17 @@ class _Search:
                 phase=by_value.phase,
                 source_rank=self._found.rank,
             )
+        if by_value.kind is CauseKind.GRADIENT_MISSING:
+            # A gradient of zeros may as well be the right one of other values.
+            earlier = self._earliest(self._reaching(self._found.replays))
+            if earlier is not None and self._is_zero():
+                return earlier
         return replace(by_value, source_rank=self._found.rank)
+
+    def _is_zero(self) -> bool:
+        """Tell whether the gradient that differs is there, and made of zeros."""
+        seen = self._judged.points.get(self._difference.point, {})
+        return seen.get(self._difference.group, {}).get(self._difference.name) is not None
 
     def _state(self, by_value: Explanation) -> Explanation:
         name = self._difference.name
@@ -200,6 +210,9 @@ class _Search:
             if gradient is not None:
                 return gradient
         if phase == "backward" and by_value.kind is CauseKind.UNKNOWN:
+            missing = self._missing_gradient()
+            if missing is not None:
+                return missing
             several = bool(self._found.others)
             return because(
                 CauseKind.REDUCTION if several else CauseKind.UNKNOWN,
@@ -213,6 +226,24 @@ class _Search:
                 source_rank=None if several else self._found.rank,
             )
         return replace(by_value, source_rank=self._found.rank)
+
+    def _missing_gradient(self) -> Explanation | None:
+        """Explain a gradient by another one of the same backward that is missing altogether."""
+        expected, got = (
+            trace.points.get(self._difference.point, {}).get("gradients", {})
+            for trace in (self._ordinary, self._judged)
+        )
+        name = next((n for n, g in expected.items() if g is not None and got.get(n) is None), None)
+        if name is None:
+            return None
+        return because(
+            CauseKind.GRADIENT_MISSING,
+            f"the gradient that {name} has in the ordinary arm is missing, and with it what flows "
+            "on from there: something is detached, or is not given back by the replay",
+            module=owner_of(name),
+            phase="backward",
+            source_rank=self._found.rank,
+        )
 
     def _gradient_before(self) -> Explanation | None:
         """Explain a parameter by its gradient, if that differed in the backward before the step."""

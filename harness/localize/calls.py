@@ -20,6 +20,8 @@ class Autocast(NamedTuple):
     """Device type and dtype of each kind of autocast that is on."""
     caches: bool
     """Whether casts of weights are kept."""
+    nesting: int
+    """How many contexts of it are open; casts of weights are kept until there is none."""
 
     def __str__(self) -> str:
         """For example ``bfloat16 on cpu``, or ``off``."""
@@ -38,6 +40,8 @@ class Moment:
     """The state of autocast."""
     records_gradients: bool
     """Whether gradients were recorded."""
+    surroundings: State = field(default_factory=dict)
+    """What else the code of the subject can read: globals, contexts, modes and hooks."""
 
 
 @dataclass(frozen=True)

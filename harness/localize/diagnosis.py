@@ -62,7 +62,9 @@ def diagnose(
         _random_numbers(divergence, wording),
         _moved_state(divergence, whole, ignored, synced, wording),
         _changed_plain_input(divergence, whole, wording),
-        _other_order(divergence, wording),
+        _other_order(divergence, whole, wording),
+        _other_surroundings(divergence, whole, wording),
+        _other_nesting(divergence, wording),
     ):
         if evidence is not None:
             return evidence
@@ -74,8 +76,8 @@ def diagnose(
         )
     return Diagnosis(
         CauseKind.UNKNOWN,
-        "inputs, state, autocast and generators are the same: it depends on something that is none "
-        "of these",
+        "inputs, state, autocast, generators, globals, contexts, modes and hooks are the same: it "
+        "depends on something that is none of these",
     )
 
 
@@ -267,7 +269,55 @@ def _changed_plain_input(
     return None
 
 
-def _other_order(divergence: Divergence, wording: Wording) -> Diagnosis | None:
+def _other_surroundings(
+    divergence: Divergence, whole: tuple[Call, Call], wording: Wording
+) -> Diagnosis | None:
+    text = _surroundings_text(divergence, whole, wording)
+    return None if text is None else Diagnosis(CauseKind.STATE_MOVED, text)
+
+
+def _other_nesting(divergence: Divergence, wording: Wording) -> Diagnosis | None:
+    """Tell autocast that something left open from one that ended; a replay opens some itself."""
+    depths = [call.entry.autocast.nesting for call in (divergence.first, divergence.second)]
+    if wording is REPLAY or depths[0] == depths[1]:
+        return None
+    return Diagnosis(
+        CauseKind.DTYPE_DRIFT,
+        f"{depths[0]} contexts of autocast are open in {wording.first} and {depths[1]} in "
+        f"{wording.second}: it was left open before, and weights that were cast stay cast",
+    )
+
+
+def _surroundings_text(
+    divergence: Divergence, whole: tuple[Call, Call], wording: Wording
+) -> str | None:
+    """Say which globals, contexts, modes and hooks were others in a replay, if any."""
+    if wording is not REPLAY:
+        return None
+    moments = (
+        (divergence.first.entry, divergence.second.entry),
+        (whole[0].entry, whole[1].entry),
+        divergence.before,
+    )
+    for first, second in moments:
+        found = value_changes(first.surroundings, second.surroundings)
+        if found:
+            texts = [
+                f"{change.place.kind} {change.place.name!r} ({change_text(change)})"
+                for change in found[:_MOST_NAMED]
+            ]
+            if len(found) > _MOST_NAMED:
+                texts.append(f"{len(found) - _MOST_NAMED} more")
+            return (
+                f"what surrounds {wording.first} and {wording.second} differs: {_listed(texts)}; a "
+                "checkpoint copies none of it"
+            )
+    return None
+
+
+def _other_order(
+    divergence: Divergence, whole: tuple[Call, Call], wording: Wording
+) -> Diagnosis | None:
     first, second = divergence.first, divergence.second
     if first.entry.records_gradients and not second.entry.records_gradients:
         return Diagnosis(
@@ -275,10 +325,11 @@ def _other_order(divergence: Divergence, wording: Wording) -> Diagnosis | None:
             f"gradients are recorded in {wording.first} and not in {wording.second}",
         )
     if divergence.what == "order":
+        surroundings = _surroundings_text(divergence, whole, wording)
         return Diagnosis(
             CauseKind.ORDER_DRIFT,
             f"{wording.second} does not compute the same things in the same order as "
-            f"{wording.first}",
+            f"{wording.first}{f': {surroundings}' if surroundings else ''}",
         )
     expected, got = (_dtype_and_shape(v) for v in _sides(divergence.difference))
     if expected and got and expected[1] != got[1]:

@@ -19,6 +19,7 @@ from harness.localize.calls import Autocast, Call, Kind, Moment, Recording, Repl
 from harness.localize.generators import generator_states, generators_in, owned_generators
 from harness.localize.orphans import adopt_orphans
 from harness.localize.state import Place, state_of
+from harness.localize.surroundings import Surroundings
 from harness.localize.torch_checkpoint import RegionHandle, watch_torch_checkpoint
 from harness.localize.values import Leaves, hold, leaves_of
 from harness.trace import Trace
@@ -46,7 +47,11 @@ class Recorder:
         self._trace = trace
         self._subject = trace.module
         self._modules: dict[str, nn.Module] = {}
-        self._generators = owned_generators(named_modules(self._subject))
+        self._surroundings = Surroundings(named_modules(self._subject))
+        self._generators = {
+            **self._surroundings.generators,
+            **owned_generators(named_modules(self._subject)),
+        }
         with ExitStack() as stack:
             for path, module in list(named_modules(self._subject)):
                 self._modules.setdefault(path, module)
@@ -197,6 +202,7 @@ class Recorder:
             generators=generator_states(self._generators),
             autocast=_autocast(),
             records_gradients=torch.is_grad_enabled(),
+            surroundings=self._surroundings.now(),
         )
 
     def _place_of(self, tensor: Tensor) -> Place | None:
@@ -245,7 +251,13 @@ def _autocast() -> Autocast:
             if torch.is_autocast_enabled(device)
         ),
         caches=torch.is_autocast_cache_enabled(),
+        nesting=_nesting(),
     )
+
+
+def _nesting() -> int:
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
 
 
 def _address(tensor: Tensor) -> int:

@@ -7,19 +7,23 @@ those of the blocks, or of the arm where its name says so.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import random
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 Switch = Callable[[bool], None]
 HIDDEN: list[int] = []
 """State that no module holds."""
+GENERATOR = torch.Generator()
 
 
 class Model(nn.Module):
@@ -33,6 +37,7 @@ class Model(nn.Module):
     def __init__(self, channels: int, block: str) -> None:
         super().__init__()
         HIDDEN.clear()
+        GENERATOR.manual_seed(0)
         self.before = nn.Linear(channels, channels)
         self.block = globals()[block](channels)
         self.after = nn.Linear(channels, channels)
@@ -64,6 +69,15 @@ class Chain(Model):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.after(self.block(self.block(self.before(x))))
+
+
+class Scaling(Model):
+    """Surrounds its block with something, for the forward alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with self.block[1].surrounded():
+            y = self.block(self.before(x))
+        return self.after(y)
 
 
 class Layers(nn.Sequential):
@@ -197,6 +211,164 @@ class Turns(Layers):
         for index in order:
             x = self[index](x)
         return x
+
+
+FLAGS = {"scaled": False}
+LOCAL = threading.local()
+SCALE = contextvars.ContextVar("scale", default=1.0)
+
+
+class Settings:
+    scale = 1.0
+
+
+class Surrounded(nn.Module):
+    """Computes with something that is set while the forward lasts."""
+
+    @contextlib.contextmanager
+    def surrounded(self) -> Iterator[None]:
+        self.set(5.0)
+        yield
+        self.set(1.0)
+
+    def set(self, scale: float) -> None:
+        raise NotImplementedError
+
+    def scale(self) -> float:
+        return 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.scale()).sin()
+
+
+class GlobalFlag(Surrounded):
+    def set(self, scale: float) -> None:
+        FLAGS["scaled"] = scale > 1
+
+    def scale(self) -> float:
+        return 5.0 if FLAGS["scaled"] else 1.0
+
+
+def flagged_scale() -> float:
+    return 5.0 if FLAGS["scaled"] else 1.0
+
+
+class GlobalFlagInHelper(GlobalFlag):
+    def scale(self) -> float:
+        return flagged_scale()
+
+
+class ClassAttribute(Surrounded):
+    def set(self, scale: float) -> None:
+        Settings.scale = scale
+
+    def scale(self) -> float:
+        return Settings.scale
+
+
+class ThreadLocal(Surrounded):
+    def set(self, scale: float) -> None:
+        LOCAL.scale = scale
+
+    def scale(self) -> float:
+        return getattr(LOCAL, "scale", 1.0)
+
+
+class ContextVariable(Surrounded):
+    @contextlib.contextmanager
+    def surrounded(self) -> Iterator[None]:
+        token = SCALE.set(5.0)
+        yield
+        SCALE.reset(token)
+
+    def scale(self) -> float:
+        return SCALE.get()
+
+
+class Threefold(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.sin:
+            args = (args[0] * 3,)
+        return func(*args, **(kwargs or {}))
+
+
+class FunctionMode(Surrounded):
+    @contextlib.contextmanager
+    def surrounded(self) -> Iterator[None]:
+        with Threefold():
+            yield
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(x)
+
+
+def fivefold(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+    return output * 5
+
+
+class PassingHook(Surrounded):
+    @contextlib.contextmanager
+    def surrounded(self) -> Iterator[None]:
+        handle = self.register_forward_hook(fivefold)
+        yield
+        handle.remove()
+
+
+def closing() -> tuple[Callable[[], float], Callable[[float], None]]:
+    factors = [1.0]
+
+    def scaled() -> float:
+        return factors[0]
+
+    def change(factor: float) -> None:
+        factors[0] = factor
+
+    return scaled, change
+
+
+class Closure(Surrounded):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scaled, self.change = closing()
+
+    def set(self, scale: float) -> None:
+        self.change(scale)
+
+    def scale(self) -> float:
+        return self.scaled()
+
+
+class SaturatedLater(Surrounded):
+    """Saturates with the factor that the replay finds."""
+
+    factor = 1.0
+
+    def set(self, scale: float) -> None:
+        self.factor = 1.0 if scale > 1 else 1e9
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.factor).tanh()
+
+
+class GlobalNoise(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rand(x.shape, generator=GENERATOR)
+
+
+def _layers(between: type[nn.Module]) -> Callable[[int], Layers]:
+    return lambda channels: Layers(channels, between())
+
+
+ReadsGlobal = _layers(GlobalFlag)
+ReadsGlobalInHelper = _layers(GlobalFlagInHelper)
+ReadsClassAttribute = _layers(ClassAttribute)
+ReadsThreadLocal = _layers(ThreadLocal)
+ReadsContextVariable = _layers(ContextVariable)
+UnderFunctionMode = _layers(FunctionMode)
+WithPassingHook = _layers(PassingHook)
+ReadsClosure = _layers(Closure)
+Saturating = _layers(SaturatedLater)
+DrawsFromGlobal = _layers(GlobalNoise)
 
 
 class Cache(nn.Module):

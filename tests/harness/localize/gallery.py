@@ -117,7 +117,8 @@ replay with its logical forward, and says
   forward; the pass (`forward`, `replay 2`, `backward`, `optimizer step`, `buffer broadcast`); the
   rank, which under DDP need not be the one that sees the consequence;
 - the **cause**: the tensor, its value in the replay and in the forward, the largest difference, and
-  what surrounded both: state before and after, random generators, autocast, inputs, order;
+  what surrounded both: state before and after, random generators, autocast, inputs, order, and
+  the globals, context variables, function modes and hooks that the code can read;
 - a **remedy**.
 
 The submodule is the innermost one whose inputs are the same in both. What is "saved" is a tensor
@@ -159,7 +160,7 @@ def output(example: Example) -> str:
 
 def without_numbers(text: str) -> str:
     """Return a text in which the values that kernels compute do not matter."""
-    return re.sub(r"-?\d+\.\d+(e-?\d+)?|-?\d+e-?\d+|\[\d+(, \d+)*\]|\b[0-9a-f]{16}\b", "#", text)
+    return re.sub(r"\b[0-9a-f]{16}\b|-?\d+\.\d+(e-?\d+)?|-?\d+e-?\d+|\[\d+(, \d+)*\]", "#", text)
 
 
 def _meanings() -> dict[str, str]:

@@ -121,6 +121,42 @@ def test_another_order() -> None:
 
     text = "Turns 'block' went on with a call of 'block.2' instead of a call of 'block.0'"
     check(finding, CauseKind.ORDER_DRIFT, "block", "replay 1", text)
+    assert "global 'len(HIDDEN)' (0 before, 1 after)" in finding.cause
+
+
+SURROUNDINGS = {
+    "ReadsGlobal": "global \"FLAGS['scaled']\" (True before, False after)",
+    "ReadsGlobalInHelper": "global \"FLAGS['scaled']\" (True before, False after)",
+    "ReadsClassAttribute": "global 'Settings.scale' (5 before, 1 after)",
+    "ReadsThreadLocal": "global 'LOCAL.scale' (5 before, 1 after)",
+    "ReadsContextVariable": "context variable 'scale' (5 before, None after)",
+    "UnderFunctionMode": "setting 'torch function modes' (Threefold before, none after)",
+    "WithPassingHook": "hooks 'block.1._forward_hooks' (fivefold before, none after)",
+    "ReadsClosure": "closure variable 'closing.<locals>.scaled.factors[0]' (5 before, 1 after)",
+}
+
+
+@pytest.mark.parametrize("block", SURROUNDINGS)
+def test_what_surrounds_the_code_of_a_block(block: str) -> None:
+    finding = findings_of(block, "bare", model="Scaling")["gradients/block.2.weight"]
+
+    where = "block" if block == "WithPassingHook" else "block.1"
+    check(finding, CauseKind.STATE_MOVED, where, "replay 1", SURROUNDINGS[block])
+
+
+def test_a_generator_that_is_a_global() -> None:
+    finding = findings_of("DrawsFromGlobal", "bare")["gradients/before.weight"]
+
+    text = "it draws random numbers from torch.Generator 'GENERATOR'"
+    check(finding, CauseKind.RANDOM_DRAWN, "block.1", "replay 1", text)
+
+
+def test_a_gradient_of_zeros_that_the_state_explains() -> None:
+    finding = findings_of("Saturating", "bare", model="Scaling")["gradients/before.weight"]
+
+    assert finding.got == 0
+    text = "attribute 'block.1.factor'"
+    check(finding, CauseKind.STATE_MOVED, "block.1", "replay 1", text)
 
 
 def test_torchs_checkpoint_error_is_a_finding_like_others() -> None:
