@@ -11,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
+from torch.utils.checkpoint import CheckpointError
 
 from tests.checkpointing.public import Calling, Weighted, block_of, both, equal, grads
+from wcn_ckpt import is_replaying
 
 
 def test_contexts_unwind_when_forward_raises_pytorch_184018() -> None:
@@ -123,3 +125,23 @@ def test_intermediates_are_freed_pytorch_77284() -> None:
 
     assert out.requires_grad
     assert seen[0]() is None
+
+
+@pytest.mark.parametrize("early_stop", [True, False])
+def test_a_replay_that_would_save_more_pytorch_160781(early_stop: bool) -> None:
+    def function(body: Any, x: Tensor) -> Tensor:
+        y = (x * body.w).exp()
+        return y.sin() if is_replaying() else y
+
+    def run(enable: bool) -> list[Any]:
+        block = Calling(Weighted(1.0, 2.0), function, False)
+        if enable:
+            block.gradient_checkpointing_enable({"early_stop": early_stop})
+        block(torch.ones(2)).sum().backward()
+        return grads(block)
+
+    if early_stop:
+        assert equal(*both(run))
+    else:
+        with pytest.raises(CheckpointError, match="more tensors during recomputation"):
+            run(True)

@@ -298,3 +298,34 @@ def test_many_threads_on_one_block_count_every_forward_that_was_not_refused() ->
     loss = block(torch.ones(9, 6)).sum()
     loss.backward()
     assert int(norm.num_batches_tracked) == forwards[0] + 1
+
+
+def test_a_generator_of_its_own_is_not_set_back_by_a_replay_in_another_thread() -> None:
+    replaying, drawn = threading.Event(), threading.Event()
+    seen: list[Tensor] = []
+
+    class Waiting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            out = nn.functional.dropout(x, 0.5).sin()
+            if is_replaying():
+                replaying.set()
+                assert drawn.wait(10)
+            return out * x
+
+    def draw() -> None:
+        generator = torch.Generator().manual_seed(3)
+        seen.append(torch.rand(2, generator=generator))
+        assert replaying.wait(10)
+        seen.append(torch.rand(2, generator=generator))
+        drawn.set()
+
+    block = Block(Waiting())
+    configure_gradient_checkpointing(block)
+    out = block(torch.ones(4, requires_grad=True)).sum()
+    thread = threading.Thread(target=draw)
+    thread.start()
+    out.backward()
+    thread.join()
+
+    generator = torch.Generator().manual_seed(3)
+    assert torch.equal(torch.stack(seen), torch.rand(4, generator=generator).reshape(2, 2))
