@@ -59,7 +59,7 @@ def possible_in(group: Sequence[str], values: Condition) -> Grid:
                 for name in names
             ]
             allowed[np.ix_(*met)] = False
-    return allowed.any(axis=tuple(range(len(group), len(names))))
+    return np.asarray(allowed.any(axis=tuple(range(len(group), len(names)))))
 
 
 def test_only_those_axes_have_a_default_that_a_rule_is_about() -> None:
