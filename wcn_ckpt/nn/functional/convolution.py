@@ -115,7 +115,8 @@ class _WeightGradient(Function):
 
 
 def _apply(function: type[Function], *args: Any) -> Tensor:
-    result: Tensor = function.apply(*args)  # type: ignore[no-untyped-call]  # torch has no types
+    # Torch declares its type since release 2.14.
+    result: Tensor = function.apply(*args)  # type: ignore[no-untyped-call,unused-ignore]
     return result
 
 

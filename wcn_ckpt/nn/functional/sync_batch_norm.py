@@ -97,7 +97,8 @@ def sync_batch_norm(
     Raises:
         RuntimeError: in backward, a second derivative is asked for.
     """
-    out: Tensor = _SyncBatchNorm.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    # Torch declares its type since release 2.14.
+    out: Tensor = _SyncBatchNorm.apply(  # type: ignore[no-untyped-call,unused-ignore]
         x, weight, bias, *moments, eps, group
     )
     return out
