@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.importing import load
+from harness.structures import dense
 
 
 def default_loss(returned: Sequence[Tensor], generator: torch.Generator) -> Tensor:
@@ -26,7 +27,8 @@ def default_loss(returned: Sequence[Tensor], generator: torch.Generator) -> Tens
     Raises:
         ValueError: If nothing in ``returned`` is floating-point or complex.
     """
-    real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in returned]
+    plain = map(dense, returned)
+    real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in plain]
     terms = [
         (tensor.float() * torch.rand(tensor.shape, generator=generator).to(tensor.device)).mean()
         for tensor in real

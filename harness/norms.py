@@ -83,7 +83,7 @@ def _measured(name: str, norm: _NormBase, value: Tensor) -> NormCall:
         var = wide.flatten(1).var(1)
         terms = wide[0].numel()
     flat = wide.flatten(1)
-    if isinstance(norm, (SyncBatchNorm, nn.SyncBatchNorm)):
+    if isinstance(norm, (SyncBatchNorm, nn.SyncBatchNorm)) and dist.is_initialized():
         return _over_all_ranks(name, norm, flat)
     statistics = (flat.mean(1), var, flat.abs().mean(1), flat.square().mean(1))
     return NormCall(name, norm.momentum, terms, *(part.cpu() for part in statistics))

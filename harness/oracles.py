@@ -6,12 +6,14 @@ be true of it by the meaning of a training step.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import TypedDict
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from harness.computations import computes_as_boundary
 from harness.findings import NEVER_REPLAYED, CauseKind, Finding
 from harness.trace import Trace
 from matrix.programs import Program
@@ -57,8 +59,9 @@ def updates_equal_calls(judged: Trace, rank: int) -> list[Finding]:
 def calls_as_expected(program: Program, ordinary: Trace, judged: Trace, rank: int) -> list[Finding]:
     """Every boundary computed once per logical forward, and once per backward that replays it.
 
-    A boundary in eval mode is never replayed. One inside others is computed in their replays too,
-    as far as these go: a replay ends with the last tensor that is needed.
+    A boundary in eval mode is never replayed, nor one that no gradient of ordinary training comes
+    to: it is frozen with all before it, or its output is detached. One inside others is computed in
+    their replays too, as far as these go: a replay ends with the last tensor that is needed.
     """
     if expected_replays(program, ordinary) and not judged.replays:
         return [_never_replayed(rank)]
@@ -104,7 +107,8 @@ def state_keys_unchanged(judged: Trace, rank: int) -> list[Finding]:
             got=", ".join(ended),
             tolerance_source="exact keys",
             cause="the keys of the state_dict, or their order, changed while the step ran",
-            remedy="keep checkpointing state out of parameters and persistent buffers",
+            remedy="make parameters and persistent buffers in __init__, and keep checkpointing "
+            "state out of them",
             kind=CauseKind.STATE_KEYS,
         )
     ]
@@ -132,7 +136,7 @@ def _miscounted(name: str, expected: int, got: int, ordinary: Trace, judged: Tra
     return _Miscounted(
         cause=f"{who} was computed {often} often than once per logical forward and once per "
         f"backward that replays it{mode}",
-        remedy="checkpoint it once, and in training mode only"
+        remedy="checkpoint it once, in training mode only, and call no backward in its forward"
         if got > expected
         else "check that it is enabled: switching checkpointing on did not reach it",
         kind=CauseKind.UNWANTED_REPLAY if got > expected else CauseKind.NEVER_REPLAYED,
@@ -142,7 +146,7 @@ def _miscounted(name: str, expected: int, got: int, ordinary: Trace, judged: Tra
 
 def _boundary(name: str, trace: Trace) -> nn.Module | None:
     module = dict(trace.module.named_modules()).get(name)
-    return module if hasattr(module, "_gradient_checkpointed_call") else None
+    return module if module is not None and computes_as_boundary(module) else None
 
 
 def _replays_of(name: str, program: Program, ordinary: Trace) -> int:
@@ -150,16 +154,24 @@ def _replays_of(name: str, program: Program, ordinary: Trace) -> int:
     if boundary is not None and not boundary.training:
         return 0
     return sum(
-        calls[name] * program.replays(forward)
+        min(calls[name] * program.replays(forward), _reached(name, forward, ordinary))
         for forward, calls in enumerate(ordinary.forward_calls)
     )
+
+
+def _reached(name: str, forward: int, ordinary: Trace) -> int:
+    """Return how many replays of the calls in a forward the gradients of the ordinary arm ask for.
+
+    More than any where that was not watched.
+    """
+    return ordinary.reached[forward][name] if forward < len(ordinary.reached) else sys.maxsize
 
 
 def _boundaries_around(name: str, module: nn.Module) -> int:
     return sum(
         f"{name}.".startswith(f"{path}." if path else "")
         for path, child in module.named_modules()
-        if path != name and hasattr(child, "_gradient_checkpointed_call")
+        if path != name and computes_as_boundary(child)
     )
 
 

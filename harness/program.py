@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harness.arms import ORDINARY
 from harness.compiling import compile_around, compile_inside, forget_compiled_code
 from harness.devices import device_of
 from harness.importing import load
@@ -23,7 +24,7 @@ from harness.losses import default_loss, own_loss
 from harness.norms import NormWatch
 from harness.sharding import whole
 from harness.side_effects import SideEffects, modes, reset_modes
-from harness.structures import tensors
+from harness.structures import dense, tensors
 from harness.trace import (
     Observations,
     Trace,
@@ -111,6 +112,8 @@ def _prepare(
     else:
         entry = module
         trace.count_calls()
+        if arm == ORDINARY:
+            trace.watch_reached()
         watch = NormWatch(module) if watch_norms else None
     if program.compiled == "inside":
         compile_inside(module)
@@ -221,7 +224,7 @@ class _Execution:
             trace.forward_calls.append(trace.total_calls - before)
             self._losses.append(loss)
             trace.points[point] = {
-                "outputs": {str(i): tensor.detach().clone() for i, tensor in enumerate(returned)},
+                "outputs": {str(i): dense(t).detach().clone() for i, t in enumerate(returned)},
                 "losses": {str(index): loss.detach().clone()},
                 **self._state(),
             }
@@ -255,9 +258,12 @@ class _Execution:
     def _record_backward(self, returned: dict[str, Tensor | None]) -> None:
         self._trace.points[self._point("backward")] = {
             "gradients": gradients_of(self._trace.module),
-            "returned_gradients": returned,
+            "returned_gradients": {
+                name: None if gradient is None else dense(gradient)
+                for name, gradient in returned.items()
+            },
             "input_gradients": {
-                name: None if leaf.grad is None else leaf.grad.detach().clone()
+                name: None if leaf.grad is None else dense(leaf.grad).detach().clone()
                 for name, leaf in self._leaves.items()
             },
             **self._state(),
@@ -304,7 +310,7 @@ class _Execution:
             name: self._optimizer.state.get(parameter, {}).get("momentum_buffer")
             for name, parameter in self._trace.module.named_parameters()
         }
-        return whole(momenta)
+        return whole({name: None if m is None else dense(m) for name, m in momenta.items()})
 
     def _load_parameters(self, source: Trace, point: str) -> None:
         values = source.points[point]["parameters"]

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from harness.walking import dotted_modules
 from wcn_ckpt.nn.modules import GradientCheckpointingMixin
 
-_LEFT_OUT = frozenset(vars(nn.Module())) | frozenset(dir(GradientCheckpointingMixin))
+LEFT_OUT = frozenset(vars(nn.Module())) | frozenset(dir(GradientCheckpointingMixin))
+"""Attributes of modules that belong to torch, and to boundaries of wcn_ckpt."""
 _SCALARS = (bool, int, float, str, type(None))
 _CONTAINERS = (list, tuple, dict, set, deque)
 _MOST_ITEMS = 64
@@ -108,7 +109,7 @@ def _autocast_nesting() -> int:
 
 def _observed(module: nn.Module) -> Iterator[tuple[str, Any]]:
     for name, value in vars(module).items():
-        if name not in _LEFT_OUT and _is_observed(value.__class__):
+        if name not in LEFT_OUT and _is_observed(value.__class__):
             yield name, value
 
 

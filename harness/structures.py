@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -49,6 +50,22 @@ def leaves(value: Any) -> list[Leaf]:
 def tensors(value: Any) -> list[Tensor]:
     """List the tensors in a structure, in order, each once."""
     return [leaf.value for leaf in leaves(value) if isinstance(leaf.value, Tensor)]
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """Return the numbers of a tensor in an ordinary one, whatever its layout.
+
+    Args:
+        tensor: Strided, sparse, blocked for oneDNN, or nested.
+
+    Returns:
+        The tensor itself if it is strided; of a nested one the values, one after the other.
+    """
+    if tensor.is_nested:
+        if tensor.layout is torch.jagged:
+            return tensor.values()
+        return torch.cat([part.reshape(-1) for part in tensor.unbind()])
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
 def with_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:

@@ -17,6 +17,7 @@ from harness.request import parse_axes
 from harness.row import Row
 from harness.runner import RunOptions, run_case
 from harness.verification.axes import VERIFY_AXES, parse
+from harness.verification.hidden_writes import with_hidden_writes
 from harness.verification.inspected import INSPECT, Problem, Question
 from harness.verification.naming import importable_name
 from harness.verification.plan import make_plan
@@ -43,6 +44,8 @@ class LabCase:
     """Seed of the run."""
     command: str = ""
     """The command that runs it again, where that is not ``ckpt-lab replay``."""
+    watched: bool = False
+    """Whether what its replays write besides what is compared is looked for too."""
 
     @property
     def id(self) -> str:
@@ -122,8 +125,14 @@ def cases_of(
         seed=seed,
     )
     return [
-        LabCase(case=case, arm=plan.arm, seed=seed, command=_command(request, case))
-        for case in selection.cases
+        LabCase(
+            case=case,
+            arm=plan.arm,
+            seed=seed,
+            command=_command(request, case),
+            watched=number == 0,
+        )
+        for number, case in enumerate(selection.cases)
     ]
 
 
@@ -202,7 +211,10 @@ class CkptLab:
         return row
 
     def _run(self, case: LabCase) -> Row:
-        row = run_case(case.case, self._ranks, RunOptions(arm=case.arm, seed=case.seed))
+        options = RunOptions(arm=case.arm, seed=case.seed)
+        row = run_case(case.case, self._ranks, options)
+        if case.watched:
+            row = with_hidden_writes(row, case.case, case.arm, self._ranks, options.case_timeout)
         return replace(row, command=case.command)
 
     def _assert_all(self, cases: Sequence[LabCase]) -> None:

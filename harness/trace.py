@@ -10,17 +10,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import GeneratorType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from harness.computations import count_computations
+from harness.computations import Computation, count_computations, wrap_computations
 from harness.norms import NormCall
 from harness.sharding import whole
+from harness.structures import dense, tensors
 from harness.walking import named_buffers, named_parameters
 
 _ALL_BITS = (1 << 64) - 1
+_UNKNOWN = 1 << 32
+"""Stands for the passes that come to a call of which no output can be watched."""
 
 Observations = dict[str, dict[str, Any]]
 """Group (``outputs``, ``buffers``, ...) -> name -> tensor, number, text or None."""
@@ -52,6 +56,9 @@ class Trace:
     """For each forward: boundary -> how often its computation was called during that forward."""
     total_calls: Counter[str] = field(default_factory=Counter)
     """Boundary -> how often its computation was called in all, replays included."""
+    reached: list[Counter[str]] = field(default_factory=list)
+    """For each forward: boundary -> to how many of its calls there a backward pass came, counted
+    for each pass; empty where that was not watched."""
     norm_calls: list[list[NormCall]] = field(default_factory=list)
     """For each forward: the norm calls in it; empty where they were not watched."""
     state_keys: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -85,6 +92,40 @@ class Trace:
 
         count_computations(self.module, count)
 
+    def watch_reached(self) -> None:
+        """Note, from now on, to which calls of boundaries backward passes come.
+
+        For an arm without checkpointing: there a forward is all that computes.
+        """
+
+        def watched(function: Computation, name: str) -> Computation:
+            def watching(*args: Any, **kwargs: Any) -> Any:
+                output = function(*args, **kwargs)
+                self._watch_output(name, output)
+                return output
+
+            return watching
+
+        wrap_computations(self.module, watched)
+
+    def _watch_output(self, name: str, output: Any) -> None:
+        forward = len(self.forward_calls)
+        while len(self.reached) <= forward:
+            self.reached.append(Counter())
+        found = [] if isinstance(output, GeneratorType) else tensors(output)
+        if not found:
+            self.reached[forward][name] += _UNKNOWN
+        passes: set[str] = set()
+
+        def reach(_: Tensor) -> None:
+            if self.now not in passes:
+                passes.add(self.now)
+                self.reached[forward][name] += 1
+
+        for tensor in found:
+            if tensor.requires_grad:
+                tensor.register_hook(reach)  # type: ignore[no-untyped-call]  # torch leaves it
+
 
 def raised_at(point: str, error: Exception) -> Raised:
     """Describe an exception without keeping its frames alive."""
@@ -109,7 +150,8 @@ def parameters_of(module: nn.Module) -> dict[str, Tensor]:
 
 def gradients_of(module: nn.Module) -> dict[str, Tensor | None]:
     """Copy ``.grad`` of every parameter, whole as well; None where there is none."""
-    return whole({name: parameter.grad for name, parameter in named_parameters(module)})
+    gradients = {name: parameter.grad for name, parameter in named_parameters(module)}
+    return whole({name: None if g is None else dense(g) for name, g in gradients.items()})
 
 
 def random_states() -> Mapping[str, str]:

@@ -10,9 +10,23 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from harness.computations import CALL, computes_as_boundary
+from wcn_ckpt.checkpointing.made import BoundaryForward
+
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 Call = Callable[[nn.Module, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """``call(boundary, fn, args, kwargs)``: computes ``fn(*args, **kwargs)`` in some way."""
+
+
+class _Forward(BoundaryForward):
+    """The forward of a boundary made in place, with another call around what it computes."""
+
+    def __init__(self, module: nn.Module, replaced: Any, call: Callable[..., Any]) -> None:
+        super().__init__(module, replaced)
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(self.__wrapped__, *args, **kwargs)
 
 
 def install(module: nn.Module) -> Callable[[bool], None]:
@@ -74,9 +88,7 @@ def replace_calls(module: nn.Module, call: Call) -> Callable[[bool], None]:
     Raises:
         ValueError: If the module has no boundary.
     """
-    boundaries = [
-        child for child in module.modules() if hasattr(child, "_gradient_checkpointed_call")
-    ]
+    boundaries = list(filter(computes_as_boundary, module.modules()))
     if not boundaries:
         raise ValueError(f"{type(module).__name__} has no boundary to checkpoint")
     enabled = True
@@ -90,8 +102,12 @@ def replace_calls(module: nn.Module, call: Call) -> Callable[[bool], None]:
         return replaced
 
     for boundary in boundaries:
-        # An attribute of the instance, so that other instances of the class are left alone.
-        object.__setattr__(boundary, "_gradient_checkpointed_call", replacement(boundary))
+        made = vars(boundary).get("forward")
+        if isinstance(made, BoundaryForward):
+            vars(boundary)["forward"] = _Forward(boundary, made.replaced, replacement(boundary))
+        else:
+            # An attribute of the instance, so that other instances of the class are left alone.
+            object.__setattr__(boundary, CALL, replacement(boundary))
 
     def switch(on: bool) -> None:
         nonlocal enabled

@@ -77,10 +77,15 @@ def size_text(count: int | None) -> str:
         return "unknown"
     value = float(count)
     for unit in ("B", "KB", "MB"):
-        if abs(value) < 1000:
+        if abs(value) < 999.5:
             return f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} GB"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun, such as ``2 cases``."""
+    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _dropout_is_off(row: Row) -> bool:
@@ -96,18 +101,18 @@ def _judged(point: Point, rows: Sequence[Row], what: str) -> Answer:
         row, finding, count = failing
         return _finding(
             point,
-            f"{count} of {len(rows)} cases; first {row.case}: rank {finding.rank}, "
+            f"{count} of {counted(len(rows), 'case')}; first {row.case}: rank {finding.rank}, "
             f"{finding.point}, {finding.path}: expected {_short(finding.expected)}, got "
             f"{_short(finding.got)}",
             finding,
         )
     expected = sum(row.outcome == "expected_difference" for row in rows)
     failing_elsewhere = sum(not row.passed for row in rows)
-    text = f"{what} in {len(rows) - expected} of {len(rows)} cases"
+    text = f"{what} in {len(rows) - expected} of {counted(len(rows), 'case')}"
     if expected:
         text += f", {expected} differ as they must"
     if failing_elsewhere:
-        text += f"; {failing_elsewhere} of these cases have findings at other points"
+        text += f"; {failing_elsewhere} of them with findings at other points"
     return Answer(point=point, status="pass", text=text)
 
 
@@ -126,7 +131,8 @@ def _boundaries(rows: Sequence[Row], measured: Measurement | None, why: str) -> 
         return Answer(point=BOUNDARIES, status="not measured", text=why)
     if never is not None or measured is None:
         assert never is not None
-        return _finding(BOUNDARIES, f"{never[2]} cases never replayed anything", never[1])
+        text = f"nothing was replayed in {counted(never[2], 'case')}"
+        return _finding(BOUNDARIES, text, never[1])
     kinds = Counter(boundary.kind for boundary in measured.boundaries)
     if not any(boundary.replays for boundary in measured.boundaries):
         return Answer(
@@ -145,11 +151,13 @@ def _calls(rows: Sequence[Row], measured: Measurement | None, why: str) -> Answe
     failing = _first_finding(CALLS, rows)
     if failing is not None:
         row, finding, count = failing
-        text = f"{count} cases; first {row.case}: {finding.path}: {finding.got}, expected "
+        text = (
+            f"{counted(count, 'case')}; first {row.case}: {finding.path}: {finding.got}, expected "
+        )
         return _finding(CALLS, f"{text}{finding.expected}", finding)
     if measured is None:
         return Answer(point=CALLS, status="not measured", text=why)
-    wrong = [b for b in measured.boundaries if b.replays != b.forwards]
+    wrong = [b for b in measured.boundaries if not b.wanted <= b.replays <= b.forwards]
     if wrong:
         shown = ", ".join(
             f"{b.name or 'the model'} ({b.kind}): {b.forwards} then {b.replays}"
@@ -165,11 +173,11 @@ def _calls(rows: Sequence[Row], measured: Measurement | None, why: str) -> Answe
     total = sum(boundary.forwards for boundary in measured.boundaries)
     if not total:
         return Answer(point=CALLS, status="not measured", text="no boundary was computed")
-    return Answer(
-        point=CALLS,
-        status="pass",
-        text=f"{total} computations in forward, each repeated exactly once in backward",
-    )
+    idle = total - sum(boundary.wanted for boundary in measured.boundaries)
+    text = f"{counted(total, 'computation')} in forward, each repeated exactly once in backward"
+    if idle:
+        text += f", but for {idle} that no gradient comes to"
+    return Answer(point=CALLS, status="pass", text=text)
 
 
 def _types(measured: Measurement | None, why: str) -> Answer:

@@ -17,6 +17,8 @@ class BoundaryCalls:
     """How often it was computed in the forward."""
     replays: int
     """How often it was computed again in the backward."""
+    wanted: int
+    """To how many of its computations in the forward a gradient came."""
 
 
 @dataclass(frozen=True, kw_only=True)

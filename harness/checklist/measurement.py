@@ -22,6 +22,7 @@ from harness.checklist.types import types_in
 from harness.computations import computes_as_boundary, count_computations
 from harness.job import Job
 from harness.ranks.context import RankContext
+from harness.structures import tensors
 
 
 def measure(job: Job, context: RankContext) -> Measurement:
@@ -98,6 +99,7 @@ class _Watch:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.calls: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+        self.reached: Counter[str] = Counter()
         self.types: tuple[set[str], set[str]] = set(), set()
         self.opaque: set[str] = set()
         self.phase = 0
@@ -112,6 +114,7 @@ class _Watch:
             if not computes_as_boundary(child):
                 hook = self._counting_hook(name)
                 end.append(child.register_forward_pre_hook(hook).remove)
+            end.append(child.register_forward_hook(self._reaching_hook(name)).remove)
             if name == "" or is_boundary(child):
                 end.append(child.register_forward_hook(self._note, with_kwargs=True).remove)
         try:
@@ -125,6 +128,28 @@ class _Watch:
 
     def _counting_hook(self, name: str) -> Any:
         return lambda *_: self._count(name)
+
+    def _reaching_hook(self, name: str) -> Any:
+        """Count the calls in the forward to whose output a gradient comes."""
+
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            if self.phase:
+                return
+            found = [] if isinstance(output, GeneratorType) else tensors(output)
+            calls: list[str] = []
+
+            def reach(_: Any) -> None:
+                if not calls:
+                    calls.append(name)
+                    self.reached[name] += 1
+
+            for tensor in found:
+                if tensor.requires_grad:
+                    tensor.register_hook(reach)  # type: ignore[no-untyped-call]  # torch's
+            if not found:
+                self.reached[name] += 1  # nothing that could be watched
+
+        return hook
 
     def _note(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if self.phase or isinstance(output, GeneratorType):
@@ -147,12 +172,12 @@ def _observed(
     step.optimize()
     inputs, outputs = (tuple(sorted(names)) for names in watch.types)
     enabled = [m for m in step.module.modules() if getattr(m, "gradient_checkpointing", False)]
-    boundaries = tuple(_boundaries(step.module, *watch.calls))
+    boundaries = tuple(_boundaries(step.module, *watch.calls, watch.reached))
     return boundaries, len(enabled), inputs, outputs, tuple(sorted(watch.opaque))
 
 
 def _boundaries(
-    module: nn.Module, forwards: Counter[str], replays: Counter[str]
+    module: nn.Module, forwards: Counter[str], replays: Counter[str], reached: Counter[str]
 ) -> Iterator[BoundaryCalls]:
     """Yield our boundaries, and whatever other modules are the outermost that were replayed.
 
@@ -178,6 +203,7 @@ def _boundaries(
                 kind=type(children[name]).__name__,
                 forwards=forwards[name],
                 replays=count,
+                wanted=min(forwards[name], reached[name]),
             )
 
 

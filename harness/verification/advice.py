@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -11,6 +12,14 @@ from harness.row import Row
 PRESERVE = "call wcn_ckpt.preserve_replay_state(model) once, after the model is built"
 """The one line that makes a model's own checkpointing safe."""
 
+NON_REENTRANT = (
+    "make its checkpoint calls non-reentrant, use_reentrant=False, and then call "
+    "wcn_ckpt.preserve_replay_state(model) once, after the model is built"
+)
+"""The same for a model whose checkpointing is reentrant."""
+
+_REENTRANT = "makes a checkpoint call with use_reentrant="
+_RRELU = re.compile(r"\bRReLU .* saved another tensor for backward")
 _ROUNDING = 1e-5
 _WRITTEN = "modified by an inplace operation"
 
@@ -20,14 +29,30 @@ def observation(finding: Finding) -> str:
     return finding.path.partition("[")[0]
 
 
-def advised(row: Row, gone: Collection[str] = ()) -> Row:
+def refused_as_reentrant(row: Row) -> bool:
+    """Tell whether :data:`PRESERVE` was refused in a case, because checkpointing is reentrant."""
+    return any(_REENTRANT in str(finding.got) for finding in row.findings)
+
+
+def advised(row: Row, gone: Collection[str] = (), *, reentrant: bool = False) -> Row:
     """Return a row with better causes and remedies.
 
     Args:
         row: The row.
         gone: Observations of which :data:`PRESERVE` was seen to remove the finding.
+        reentrant: Whether the judged checkpointing is reentrant.
     """
-    return replace(row, findings=tuple(_advised(finding, gone) for finding in row.findings))
+    findings = tuple(_advised(finding, gone) for finding in row.findings)
+    if reentrant and not row.passed:
+        findings = tuple(map(_non_reentrant, findings))
+    return replace(row, findings=findings)
+
+
+def _non_reentrant(finding: Finding) -> Finding:
+    if finding.kind is CauseKind.ORDINARY_RAISED:
+        return finding
+    cause = f"its checkpointing is reentrant: {finding.cause}"
+    return replace(finding, cause=cause, remedy=NON_REENTRANT)
 
 
 def _advised(finding: Finding, gone: Collection[str]) -> Finding:
@@ -40,6 +65,20 @@ def _advised(finding: Finding, gone: Collection[str]) -> Finding:
                 remedy="write to a copy (x = x.clone()), or put the write inside the boundary and "
                 "before anything else reads it",
             )
+    if finding.path == "exception" and finding.kind is CauseKind.EXCEPTION:
+        return replace(
+            finding,
+            cause=f"{finding.cause}: {str(finding.got).partition(chr(10))[0]}",
+            remedy="do as the message says; --out writes the traceback",
+        )
+    if finding.kind is CauseKind.UNKNOWN and _RRELU.search(finding.cause):
+        return replace(
+            finding,
+            cause="torch's early stop ends a replay before rrelu has filled the noise that it "
+            f"saves ({finding.cause})",
+            remedy="replay to the end: early_stop=False among the checkpoint's keywords, or "
+            "torch.utils.checkpoint.set_checkpoint_early_stop(False) around the forward",
+        )
     if finding.path.startswith("outputs/") and 0 < (finding.max_abs or 0) < _ROUNDING:
         return replace(
             finding,

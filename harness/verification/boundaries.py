@@ -7,10 +7,12 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
-from harness.verification.inspected import Candidate
+from harness.verification.inspected import Candidate, within
 from wcn_ckpt.checkpointing.refusals import why_not_checkpointable
 
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+_PARAMETRIZATIONS = "parametrizations"
+"""Where ``torch.nn.utils.parametrize`` puts what computes a weight."""
 
 
 def matching(module: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
@@ -33,7 +35,7 @@ def matching(module: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]
 
 
 def candidates(module: nn.Module) -> list[Candidate]:
-    """Propose boundaries: classes of which a model has several in a list, then the model itself.
+    """Propose boundaries: classes of blocks that a model has in a list, then the model itself.
 
     Args:
         module: The model.
@@ -42,27 +44,26 @@ def candidates(module: nn.Module) -> list[Candidate]:
         The outermost repeated blocks first. Classes of which an instance cannot be a boundary are
         left out, and single layers of torch where there are blocks.
     """
-    groups: dict[type[nn.Module], list[str]] = {}
+    kinds: dict[type[nn.Module], None] = {}
     for name, parent in module.named_modules():
-        if not isinstance(parent, _CONTAINERS):
+        if not isinstance(parent, _CONTAINERS) or _PARAMETRIZATIONS in name.split("."):
             continue
-        for key, child in parent.named_children():
-            if why_not_checkpointable(child) is None and any(True for _ in child.parameters()):
-                groups.setdefault(type(child), []).append(f"{name}.{key}" if name else key)
+        for child in parent.children():
+            if any(True for _ in child.parameters()) and any(True for _ in child.children()):
+                kinds[type(child)] = None
+    groups = {
+        kind: {name: child for name, child in module.named_modules() if type(child) is kind}
+        for kind in kinds
+    }
     found = [
-        Candidate(kind.__name__, tuple(names))
-        for kind, names in groups.items()
-        if any(True for _ in module.get_submodule(names[0]).children()) and _outermost(names)
+        Candidate(kind.__name__, tuple(group))
+        for kind, group in groups.items()
+        if _outermost(list(group)) and not any(map(why_not_checkpointable, group.values()))
     ]
     found.sort(key=lambda candidate: (candidate.names[0].count("."), -len(candidate.names)))
     if why_not_checkpointable(module) is None:
         found.append(Candidate(".", ("",)))
     return found
-
-
-def default_boundaries(module: nn.Module) -> Candidate | None:
-    """Return what is checkpointed where a person names nothing: the first candidate."""
-    return next(iter(candidates(module)), None)
 
 
 def _matches(name: str, module: nn.Module, pattern: str) -> bool:
@@ -78,6 +79,4 @@ def _matches(name: str, module: nn.Module, pattern: str) -> bool:
 
 
 def _outermost(names: Sequence[str]) -> bool:
-    return not any(
-        other != name and name.startswith(f"{other}.") for name in names for other in names
-    )
+    return not any(within(name, names) for name in names)

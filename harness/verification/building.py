@@ -13,12 +13,15 @@ from harness.inputs import as_call
 from harness.verification.boundaries import matching
 from harness.verification.flags import own_flag, switch_own_flag
 from harness.verification.naming import TargetError
+from harness.verification.own_calls import OwnCalls
 from harness.verification.targets import build_inputs, build_model
 from matrix import configure
 from wcn_ckpt import make_checkpointable
 
 
-def model(*, target: Any, inputs_target: Any, boundaries: tuple[str, ...] = ()) -> nn.Module:
+def model(
+    *, target: Any, inputs_target: Any, boundaries: tuple[str, ...] = (), own_calls: bool = False
+) -> nn.Module:
     """Build the model of a target for a case.
 
     Args:
@@ -26,6 +29,7 @@ def model(*, target: Any, inputs_target: Any, boundaries: tuple[str, ...] = ()) 
         inputs_target: What the inputs were named by; a lazy model is run on them once.
         boundaries: Patterns of modules that become boundaries, enabled. Empty for a model with
             gradient checkpointing of its own, which is then off, save for blocks of wcn_ckpt.
+        own_calls: Whether it calls torch's checkpoint without a switch; these calls are then off.
 
     Raises:
         TargetError: If it cannot be built, or a pattern matches nothing.
@@ -33,6 +37,8 @@ def model(*, target: Any, inputs_target: Any, boundaries: tuple[str, ...] = ()) 
     """
     built = build_model(target)
     materialize(built, inputs_target, target)
+    if own_calls:
+        OwnCalls(built)
     flag = own_flag(built)
     if flag is not None and flag != "wcn_ckpt":
         switch_own_flag(built, False)

@@ -38,6 +38,7 @@ def write_files(store: Store, report: Report, request: VerifyRequest) -> Path:
     if not report.rows:
         return text
     facts = {
+        "verdict": report.verdict,
         "command": request.command,
         "judged": report.judged,
         "ranks": request.ranks,

@@ -8,6 +8,8 @@ from typing import Any
 from torch import nn
 
 from harness.computations import computes_as_boundary
+from harness.verification.inspected import OWN_CALLS
+from harness.verification.own_calls import switch_of
 from wcn_ckpt.nn.modules import configure_gradient_checkpointing
 
 _ATTRIBUTES = (
@@ -24,9 +26,12 @@ def own_flag(module: nn.Module) -> str | None:
         module: The model.
 
     Returns:
+        ``torch.utils.checkpoint`` where it was given a switch for calls that it makes without one;
         ``wcn_ckpt`` where its blocks are boundaries of this package; the name of a method, or of an
         attribute, that the model has for it; None if it has no gradient checkpointing of its own.
     """
+    if switch_of(module) is not None:
+        return OWN_CALLS
     if any(computes_as_boundary(child) for child in module.modules()):
         return "wcn_ckpt"
     if getattr(module, "supports_gradient_checkpointing", False):
@@ -50,7 +55,10 @@ def switch_own_flag(module: nn.Module, on: bool) -> None:
     """
     flag = own_flag(module)
     method: Callable[..., Any] | None = getattr(module, str(flag), None)
-    if flag == "wcn_ckpt":
+    calls = switch_of(module)
+    if calls is not None:
+        calls.on = on
+    elif flag == "wcn_ckpt":
         configure_gradient_checkpointing(module, on)
     elif flag == "set_grad_checkpointing" and method is not None:
         method(on)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 INSPECT = "harness.verification.inspection:inspect"
 """Importable name of the task that answers a question."""
+
+OWN_CALLS = "torch.utils.checkpoint"
+"""What stands for the flag of a model that calls torch's checkpoint without one."""
 
 
 @dataclass(frozen=True)
@@ -68,3 +72,30 @@ class Inspection:
     """Parameters that require grad and get none from a step."""
     foreign_inputs: bool
     """Whether an input requires grad."""
+    refusal: str = ""
+    """Why the model itself cannot be a boundary; empty where it can."""
+
+
+def proposed(found: Sequence[Candidate]) -> list[Candidate]:
+    """Return what is checkpointed where a person names nothing.
+
+    Args:
+        found: What could be boundaries, as :class:`Inspection` has it.
+
+    Returns:
+        All classes of blocks in lists, without blocks inside others of them; or else the first
+        candidate, which is the model itself; nothing where there is none.
+    """
+    blocks = [candidate for candidate in found if candidate.pattern != "."]
+    names = [name for candidate in blocks for name in candidate.names]
+    outermost = [
+        Candidate(candidate.pattern, kept)
+        for candidate in blocks
+        if (kept := tuple(n for n in candidate.names if not within(n, names)))
+    ]
+    return outermost or list(found[:1])
+
+
+def within(name: str, others: Sequence[str]) -> bool:
+    """Tell whether a path lies inside one of others."""
+    return any(name.startswith(f"{other}.") for other in others)

@@ -15,13 +15,22 @@ from harness.inputs import as_call
 from harness.losses import default_loss, own_loss
 from harness.ranks.context import RankContext
 from harness.structures import tensors, with_tensors
-from harness.verification import randomness
+from harness.verification import own_calls, randomness
 from harness.verification.boundaries import candidates
 from harness.verification.building import model
 from harness.verification.flags import own_flag
-from harness.verification.inspected import Inspection, Problem, Question
-from harness.verification.naming import TargetError
+from harness.verification.inspected import OWN_CALLS, Inspection, Problem, Question
+from harness.verification.naming import TargetError, error_text
 from harness.verification.targets import build_inputs
+from wcn_ckpt.checkpointing.refusals import loaded_class, why_not_checkpointable
+
+_WRAPPERS = (
+    ("torch.nn.parallel", "DistributedDataParallel"),
+    ("torch.nn", "DataParallel"),
+    ("torch.distributed.fsdp", "FullyShardedDataParallel"),
+    ("torch._dynamo.eval_frame", "OptimizedModule"),
+)
+"""What stands around a model, by name: it may not be loaded."""
 
 
 def inspect(question: Question, context: RankContext) -> Inspection | Problem:
@@ -37,15 +46,20 @@ def inspect(question: Question, context: RankContext) -> Inspection | Problem:
     device = device_of(question.device, context.rank)
     try:
         built = model(target=question.target, inputs_target=question.inputs_target)
+        if (wrapper := _wrapper(built)) is not None:
+            return wrapper
         given = build_inputs(question.inputs_target, question.target, 0)
+        flag = own_flag(built)
+        found = tuple(candidates(built))
+        draws = randomness.draws(built)
+        randomness.dropout(built, "off")
+        built.to(device).train()
     except TargetError as error:
         cause = error.__cause__
         detail = "".join(traceback.format_exception(cause)) if cause else ""
         return Problem(text=str(error), bad_call=True, detail=detail)
     except Exception as error:
-        return _raised("the model could not be prepared", error, bad_call=True)
-    flag = own_flag(built)
-    proposed = tuple(candidates(built))
+        return _raised("the model could not be prepared:", error, bad_call=True)
     try:
         model(
             target=question.target,
@@ -56,16 +70,15 @@ def inspect(question: Question, context: RankContext) -> Inspection | Problem:
         return Problem(text=str(error), bad_call=True)
     except ValueError as error:
         return Problem(text=f"--boundary: {error}", bad_call=True)
-    draws = randomness.draws(built)
-    randomness.dropout(built, "off")
-    built.to(device).train()
-    step = _ordinary_step(built, given, question.loss, device)
+    with own_calls.counted() as calls:
+        step = _ordinary_step(built, given, question.loss, device)
     if isinstance(step, Problem):
         return step
     return Inspection(
         name=type(built).__name__,
-        flag=flag,
-        candidates=proposed,
+        flag=OWN_CALLS if flag is None and calls else flag,
+        candidates=found,
+        refusal=why_not_checkpointable(built) or "",
         parameters=sum(p.numel() for p in built.parameters() if p.requires_grad),
         batch_norms=any(
             isinstance(child, _BatchNorm) and child.training for child in built.modules()
@@ -103,12 +116,18 @@ def _ordinary_step(
         output = built(*positional, **keywords)
         output = list(output) if _is_generator(output) else output
         returned = tensors(output)
+    except Exception as error:
+        return _raised("an ordinary forward, without checkpointing, raised", error, bad_call=False)
+    try:
         if loss_name is None:
             loss = default_loss(returned, torch.Generator().manual_seed(0))
         else:
             loss = own_loss(loss_name, output)
+    except (TypeError, ValueError) as error:
+        option = "" if loss_name is None else "--loss: "
+        return Problem(text=f"{option}{error}", bad_call=loss_name is not None)
     except Exception as error:
-        return _raised("an ordinary forward, without checkpointing, raised", error, bad_call=False)
+        return _raised("the loss raised", error, bad_call=loss_name is not None)
     if not loss.requires_grad:
         return Problem(
             text=f"no output carries a gradient: {_outputs_text(returned)}; there is no backward "
@@ -120,7 +139,37 @@ def _ordinary_step(
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     except Exception as error:
         return _raised("an ordinary backward, without checkpointing, raised", error, bad_call=False)
+    if _all_broken([*built.parameters(), *leaves]):
+        return Problem(
+            text=f"every gradient of an ordinary step is inf or nan (its loss is {loss.item()}), "
+            "and such numbers show no difference; give inputs or a loss with which it trains",
+            bad_call=False,
+        )
     return wanted
+
+
+def _all_broken(leaves: Sequence[Tensor]) -> bool:
+    gradients = [leaf.grad for leaf in leaves if leaf.grad is not None and leaf.grad.numel()]
+    return bool(gradients) and not any(map(_has_finite, gradients))
+
+
+def _has_finite(gradient: Tensor) -> bool:
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    return bool(values.isfinite().any())
+
+
+def _wrapper(built: nn.Module) -> Problem | None:
+    """Refuse a model that is inside something that the lab puts around models itself."""
+    for python_module, name in _WRAPPERS:
+        kind = loaded_class(python_module, name)
+        if kind is not None and isinstance(built, kind):
+            what = "compiled by torch.compile" if name == "OptimizedModule" else f"inside {name}"
+            return Problem(
+                text=f"the model is {what} already; name the model without it (--axis wrapper=ddp "
+                "judges it under DistributedDataParallel)",
+                bad_call=True,
+            )
+    return None
 
 
 def _is_generator(output: Any) -> bool:
@@ -133,9 +182,8 @@ def _outputs_text(returned: Sequence[Tensor]) -> str:
 
 
 def _raised(what: str, error: Exception, *, bad_call: bool) -> Problem:
-    summary = str(error).strip().partition("\n")[0]
     return Problem(
-        text=f"{what} {type(error).__name__}: {summary}; make that work first",
+        text=f"{what} {error_text(error)}; make that work first",
         bad_call=bad_call,
         detail="".join(traceback.format_exception(error)),
     )

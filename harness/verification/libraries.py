@@ -61,6 +61,8 @@ def _find(name: str) -> tuple[str, str]:
     """Return the library that has a model, and the model's name in it."""
     prefix, _, plain = name.rpartition(".")
     libraries = {"transformers": _transformers_has, "timm": _timm_has, "torchvision": _vision_has}
+    if plain == "py":
+        raise TargetError(f"{name!r} is a file: name what is in it, '{name}:CALLABLE'")
     if prefix and prefix not in libraries:
         raise TargetError(
             f"{name!r} names nothing: write 'package.module:callable' with a colon, or "

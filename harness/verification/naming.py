@@ -41,6 +41,12 @@ def check_target(text: str, option: str) -> None:
         )
 
 
+def error_text(error: BaseException) -> str:
+    """Return the type of an error, and the first line of its message if it has one."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
 def name_of(target: Target) -> str:
     """Return a target as a person reads it."""
     if isinstance(target, str):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.checklist.answers import counted
 from harness.checklist.figures import Measurement
 from harness.checklist.points import Checklist
 from harness.findings import CauseKind, Finding
@@ -45,6 +46,10 @@ class Report:
     """The cases of the axes, the one above included."""
     remedied: Row | None = None
     """The same case after the remedy that the findings name, where it was tried."""
+    bare: Row | None = None
+    """The same case with torch's checkpoint alone in place of wcn_ckpt's, where it was tried."""
+    use: str = ""
+    """The line of Python that trains in the way that was judged."""
     coverage: str = ""
     """What the cases cover."""
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -83,6 +88,21 @@ class Report:
         return list(first.values())
 
     @property
+    def verdict(self) -> str:
+        """The answer in a few words."""
+        if self.problem:
+            return "not judged"
+        if self.exit_status == 0:
+            return "safe to checkpoint: every check passed"
+        if self.exit_status == 3:
+            return "a case hung or a rank crashed"
+        numbers = {finding.kind for finding in self.findings}
+        what = "double updates" if CauseKind.REPEATED_UPDATE in numbers else "findings"
+        if not self.failing:
+            return "the same numbers, with a finding in the checklist"
+        return f"NOT safe to checkpoint as it is: {what}, see below"
+
+    @property
     def text(self) -> str:
         """The report in plain words."""
         return "\n".join(self._lines())
@@ -97,6 +117,8 @@ class Report:
             "checklist": [a.to_dict() for a in self.checklist.answers] if self.checklist else [],
             "cases": [row.to_dict() for row in self.rows],
             "remedied": self.remedied.to_dict() if self.remedied else None,
+            "bare": self.bare.to_dict() if self.bare else None,
+            "use": self.use,
             "coverage": self.coverage,
             "left_out": dict(self.left_out),
             "suggestion": self.suggestion.to_dict() if self.suggestion else None,
@@ -104,12 +126,17 @@ class Report:
         }
 
     def _lines(self) -> Iterator[str]:
-        yield f"{self.name}: {self._verdict()}"
+        yield f"{self.name}: {self.verdict}"
         if self.judged:
             yield f"judged: {self.judged}"
         if self.problem:
             yield self.problem
             return
+        if self.use and self.exit_status == 0:
+            yield f"to train like this: {self.use}"
+        if self.bare is not None:
+            said = _outcome_text(self.bare).partition(" (")[0]
+            yield f"with torch.utils.checkpoint alone in its place: {said}"
         if self.checklist is not None:
             yield ""
             yield "checklist"
@@ -126,25 +153,12 @@ class Report:
             yield ""
             yield from self.notes
 
-    def _verdict(self) -> str:
-        if self.problem:
-            return "not judged"
-        if self.exit_status == 0:
-            return "safe to checkpoint: every check passed"
-        if self.exit_status == 3:
-            return "a case hung or a rank crashed"
-        numbers = {finding.kind for finding in self.findings}
-        what = "double updates" if CauseKind.REPEATED_UPDATE in numbers else "findings"
-        if not self.failing:
-            return "the same numbers, with a finding in the checklist"
-        return f"NOT safe to checkpoint as it is: {what}, see below"
-
     def _axes_lines(self) -> Iterator[str]:
         if not self.rows:
             return
         yield ""
         judged = [row for row in self.rows if not is_inapplicable(row)]
-        yield f"axes: {sum(row.passed for row in judged)} of {len(judged)} cases pass"
+        yield f"axes: {sum(row.passed for row in judged)} of {counted(len(judged), 'case')} pass"
         for axis, counts in _by_value(judged).items():
             if len(counts) > 1 and (not self.failing or _tells_apart(counts)):
                 cells = ", ".join(
@@ -153,13 +167,14 @@ class Report:
                 yield f"  {axis}: {cells}"
         causes = _by_cause(self.failing)
         for finding, rows in causes[:_MOST_CAUSES]:
-            yield f"  {len(rows)} cases: {finding.cause}"
+            yield f"  {counted(len(rows), 'case')}: {finding.cause}"
             yield f"    first {rows[0].case}: rank {finding.rank}, {finding.point}, {finding.path}"
             yield f"    remedy: {finding.remedy}"
         if len(causes) > _MOST_CAUSES:
             yield f"  and {len(causes) - _MOST_CAUSES} more causes"
         for reason, rows in _inapplicable_by_reason(self.rows).items():
-            yield f"  not judged in {len(rows)} cases, where ordinary training raises: {reason}"
+            where = f"in {counted(len(rows), 'case')}, where ordinary training raises"
+            yield f"  not judged {where}: {reason}"
         for axis, why in self.left_out.items():
             yield f"  {axis}: left out, {why}"
 
@@ -202,9 +217,15 @@ def _by_cause(rows: Sequence[Row]) -> list[tuple[Finding, list[Row]]]:
     """Group rows by what they found, whatever layer and number it is about."""
     found: dict[str, tuple[Finding, list[Row]]] = {}
     for row in sorted(rows, key=lambda row: len(row.case)):
-        for key, finding in {_NUMBER.sub("#", f.cause): f for f in row.findings[::-1]}.items():
+        for key, finding in {_kind_of(f): f for f in row.findings[::-1]}.items():
             found.setdefault(key, (finding, []))[1].append(row)
     return sorted(found.values(), key=lambda item: -len(item[1]))
+
+
+def _kind_of(finding: Finding) -> str:
+    """Return a cause without its numbers, and without the figures in brackets that follow it."""
+    said = finding.cause.partition(" (")[0].replace("twice", "2 times")
+    return _NUMBER.sub("#", said)
 
 
 def _inapplicable_by_reason(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from harness.arms import arm_named
+from harness.arms import Arm, arm_named
 from harness.checklist.figures import Measurement
 from harness.job import make_job
 from harness.ranks import Ranks
 from harness.runner import RunOptions, run_case
 from harness.verification.axes import VERIFY_AXES
+from harness.verification.hidden_writes import with_hidden_writes
 from harness.verification.inspected import Inspection
 from harness.verification.plan import Plan
 from harness.verification.request import VerifyRequest
-from harness.verification.suggestion import Choice, Suggestion, growing
+from harness.verification.suggestion import OWN, Choice, Suggestion, growing
 from matrix.case import Case
 
 _MEASURE = "harness.checklist.measurement:measure"
+_MADE = arm_named("checkpointed")
 
 
 def suggest(request: VerifyRequest, found: Inspection, plan: Plan, ranks: Ranks) -> Suggestion:
@@ -34,11 +36,15 @@ def suggest(request: VerifyRequest, found: Inspection, plan: Plan, ranks: Ranks)
     """
     choose = _chooser(request, plan, ranks)
     candidates = tuple(
-        choose(_label(candidate.pattern, len(candidate.names)), candidate.names)
+        choose(_label(candidate.pattern, len(candidate.names)), candidate.names, _MADE)
         for candidate in found.candidates
     )
+    if plan.arm.install != _MADE.install:
+        candidates = (choose(OWN, (), plan.arm), *candidates)
     blocks = found.candidates[0].names if found.candidates else ()
-    sets = [choose(f"{len(names)} of {len(blocks)} blocks", names) for names in growing(blocks)]
+    sets = [
+        choose(f"{len(names)} of {len(blocks)} blocks", names, _MADE) for names in growing(blocks)
+    ]
     ordinary = _ordinary(candidates)
     return Suggestion(
         candidates=candidates,
@@ -49,17 +55,16 @@ def suggest(request: VerifyRequest, found: Inspection, plan: Plan, ranks: Ranks)
 
 def _chooser(
     request: VerifyRequest, plan: Plan, ranks: Ranks
-) -> Callable[[str, tuple[str, ...]], Choice]:
-    arm = arm_named("checkpointed")
-
-    def choose(label: str, names: tuple[str, ...]) -> Choice:
+) -> Callable[[str, tuple[str, ...], Arm], Choice]:
+    def choose(label: str, names: tuple[str, ...], arm: Arm) -> Choice:
         subject = replace(plan.subject, arguments={**plan.subject.arguments, "boundaries": names})
         case = Case.of(subject, {"device": request.device}, VERIFY_AXES)
         options = RunOptions(
             arm=arm, seed=request.seed, case_timeout=request.case_timeout, localized=False
         )
         row = run_case(case, ranks, options)
-        job = make_job(case, arm=arm.install, seed=request.seed)
+        row = with_hidden_writes(row, case, arm, ranks, request.case_timeout)
+        job = make_job(case, arm=arm.install, seed=request.seed, arm_arguments=arm.arguments)
         result = ranks.run(_MEASURE, job, request.case_timeout)[0]
         why = "" if row.passed else row.findings[0].cause
         if result.status != "returned":

@@ -8,6 +8,9 @@ from typing import Any
 
 from harness.checklist.answers import size_text
 
+OWN = "its own gradient checkpointing"
+"""Label of what the model brings along."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
@@ -32,7 +35,7 @@ class Choice:
 
     @property
     def options(self) -> str:
-        """The options of the command line that choose it."""
+        """The options of the command line that choose it; none for what the model does itself."""
         return " ".join(f"--boundary {name or '.'}" for name in self.boundaries)
 
 
@@ -71,6 +74,8 @@ class Suggestion:
     def _lines(self) -> Iterator[str]:
         yield "boundaries, each kind of block alone:"
         yield from _table(self.candidates)
+        if not self.candidates:
+            yield "  none: no module of the model can be a boundary"
         if len(self.sets) > 1:
             yield "growing sets:"
             yield from _table(self.sets)
@@ -81,11 +86,15 @@ class Suggestion:
             least = (
                 f"the least that any keeps is {size_text(min(kept))}" if kept else "none is safe"
             )
-            yield f"no choice keeps at most {size_text(self.budget)}: {least}"
-        elif not self.picked.boundaries:
-            yield f"within {size_text(self.budget)}: no checkpointing is needed"
+            yield f"no choice keeps at most {_asked(self.budget)}: {least}"
+        elif self.picked in self.sets[:1]:
+            yield (
+                f"within {_asked(self.budget)}: no checkpointing is needed, ordinary training "
+                f"keeps {size_text(self.picked.kept_bytes)} for this batch"
+            )
         else:
-            yield f"within {size_text(self.budget)}: {self.picked.label}: {self.picked.options}"
+            chosen = f"{self.picked.label}: {self.picked.options}".removesuffix(": ")
+            yield f"within {_asked(self.budget)}: {chosen}"
 
 
 def growing(names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -99,6 +108,14 @@ def growing(names: Sequence[str]) -> list[tuple[str, ...]]:
         tuple(names[index * len(names) // size] for index in range(size))
         for size in (*sizes, len(names))
     ]
+
+
+def _asked(budget: int) -> str:
+    """Return a budget in binary units where it is a whole number of them."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if budget % 2**power == 0:
+            return f"{budget >> power} {unit}"
+    return size_text(budget)
 
 
 def _table(choices: Sequence[Choice]) -> Iterator[str]:

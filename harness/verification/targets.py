@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import random
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +15,10 @@ from torch import nn
 
 from harness.importing import load
 from harness.verification import libraries
-from harness.verification.naming import Target, TargetError, name_of
+from harness.verification.naming import Target, TargetError, error_text, name_of
+
+_MADE: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+"""Models that a callable returned, as long as they live."""
 
 
 def build_model(target: Target) -> nn.Module:
@@ -30,8 +35,18 @@ def build_model(target: Target) -> nn.Module:
     """
     if isinstance(target, str) and ":" not in target:
         return libraries.build(target)
-    made = _called(_loaded(target, "TARGET"), 0, "TARGET")
-    if not isinstance(made, nn.Module):
+    named = _loaded(target, "TARGET")
+    if isinstance(named, nn.Module):
+        return copy.deepcopy(named)  # each arm trains one of its own
+    made = _called(named, 0, "TARGET")
+    if isinstance(made, nn.Module) and made in _MADE:
+        raise TargetError(
+            f"TARGET {name_of(target)} returned the same {type(made).__name__} twice; build a new "
+            "one in each call, or name the model itself"
+        )
+    if isinstance(made, nn.Module):
+        _MADE.add(made)
+    else:
         raise TargetError(
             f"TARGET {name_of(target)} must give a torch.nn.Module, got {made!r:.100} of type "
             f"{type(made).__name__}"
@@ -79,7 +94,8 @@ def _loaded(target: Target, option: str) -> Any:
     try:
         return load(target)
     except Exception as error:
-        raise TargetError(f"{option}: {type(error).__name__}: {error}") from error
+        text = str(error) if isinstance(error, ValueError) else error_text(error)
+        raise TargetError(f"{option}: {text}") from error
 
 
 def _called(value: Any, seed: int, option: str) -> Any:
@@ -88,14 +104,32 @@ def _called(value: Any, seed: int, option: str) -> Any:
     try:
         return value(seed=seed) if _takes_seed(value) else value()
     except Exception as error:
-        raise TargetError(
-            f"{option}: {name_of(value)} raised {type(error).__name__}: {error}"
-        ) from error
+        missing = _without_default(value)
+        hint = (
+            f"; it needs {', '.join(missing)}: name a function that takes nothing and makes it"
+            if missing
+            else ""
+        )
+        raise TargetError(f"{option}: {name_of(value)} raised {error_text(error)}{hint}") from error
 
 
 def _takes_seed(function: Callable[..., Any]) -> bool:
+    return "seed" in _parameters(function)
+
+
+def _without_default(function: Callable[..., Any]) -> list[str]:
+    """Return the parameters that a call must give; ``seed`` is given."""
+    return [
+        name
+        for name, parameter in _parameters(function).items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and name != "seed"
+    ]
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
-        parameters: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
+        return inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return False
-    return "seed" in parameters
+        return {}

@@ -18,8 +18,9 @@ from harness.ranks.launch import Ranks
 from harness.ranks.pool import RankResult
 from harness.row import Row
 from harness.runner import RunOptions, run_case
-from harness.verification.advice import advised, observation
+from harness.verification.advice import advised, observation, refused_as_reentrant
 from harness.verification.axes import VERIFY_AXES, parse
+from harness.verification.hidden_writes import with_hidden_writes
 from harness.verification.inspected import INSPECT, Inspection, Problem, Question
 from harness.verification.naming import importable_name, name_of
 from harness.verification.plan import Plan, make_plan
@@ -100,18 +101,22 @@ class _Verification:
     def report(self) -> Report:
         plan, request = self._plan, self._request
         base_case = Case.of(plan.subject, {"device": request.device}, VERIFY_AXES)
-        base = self._row(base_case)
+        base = with_hidden_writes(
+            self._row(base_case), base_case, plan.arm, self._ranks, request.case_timeout
+        )
+        bare = self._bare(base_case, base)
         measured = self._measured(base_case)
         remedied = self._remedied(base_case, base)
         rows = [base]
         cases = [case for case in self._selection.cases if case.id != base_case.id]
-        for number, case in enumerate(cases, start=1):
+        for number, case in enumerate(cases, start=2):
             # What the first case found was looked into; the others mostly find the same.
             row = self._row(case, localized=base.passed)
             rows.append(row)
             if self._progress is not None:
-                self._progress(number, len(cases), row)
-        rows = [advised(row, _gone(base, remedied)) for row in rows]
+                self._progress(number, len(cases) + 1, row)
+        reentrant = remedied is not None and refused_as_reentrant(remedied)
+        rows = [advised(row, _gone(base, remedied), reentrant=reentrant) for row in rows]
         if is_inapplicable(rows[0]):
             why = f"ordinary training raises: {str(rows[0].findings[0].got).partition(chr(10))[0]}"
             return _not_judged(self._found.name, Problem(text=why, bad_call=False))
@@ -122,7 +127,9 @@ class _Verification:
             measurement=measured if isinstance(measured, Measurement) else None,
             base=rows[0],
             rows=tuple(rows),
-            remedied=remedied,
+            remedied=None if reentrant else remedied,
+            bare=bare,
+            use=plan.use,
             coverage=self._selection.coverage_text,
             left_out={
                 ", ".join(narrowing.only): narrowing.reason for narrowing in plan.subject.narrowings
@@ -164,6 +171,12 @@ class _Verification:
         if self._plan.remedy is None or base.passed or is_inapplicable(base):
             return None
         return self._row(case, self._plan.remedy)
+
+    def _bare(self, case: Case, base: Row) -> Row | None:
+        """Run the case again with torch's checkpoint alone, where ours has nothing to mend."""
+        if self._plan.bare is None or not base.passed:
+            return None
+        return self._row(case, self._plan.bare)
 
     def _notes(self) -> Iterator[str]:
         unused = self._found.unused_parameters

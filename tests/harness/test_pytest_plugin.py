@@ -64,6 +64,15 @@ def rows(*, seed, rank, microbatch):
     return torch.randn(6, 4, generator=generator, requires_grad=True)
 
 
+SEEN = [0]
+
+
+class WritesAGlobal(Safe):
+    def forward(self, x):
+        SEEN[0] += 1
+        return super().forward(x)
+
+
 def safe_block():
     from wcn_ckpt import make_checkpointable
 
@@ -76,7 +85,7 @@ TESTS = """
 import os
 
 import pytest
-from blocks import Safe, Unsafe, batch
+from blocks import Safe, Unsafe, WritesAGlobal, batch
 from matrix.axes import AXES
 from matrix.values import value_text
 
@@ -101,6 +110,10 @@ def test_unsafe(ckpt_lab):
 
 def test_unsafe_after_one_line(ckpt_lab):
     ckpt_lab.assert_equivalent(Unsafe, batch, axes=NARROW, preserve=True)
+
+
+def test_global(ckpt_lab):
+    ckpt_lab.assert_equivalent(WritesAGlobal, batch, boundaries=["."], axes=NARROW)
 
 
 def test_closure(ckpt_lab):
@@ -157,6 +170,8 @@ def test_a_repository_asserts_equivalence_under_xdist(repository: pytest.Pyteste
             "replay: ckpt-lab verify blocks:Unsafe --inputs blocks:batch*",
         ]
     )
+    assert ended["test_global"] == "FAILED"
+    assert "a replay wrote 'blocks.SEEN[0]' (" in output
     assert ended["test_closure"] == "FAILED"
     assert "factory must be importable, so that ranks can build it" in output
     assert "no lambda, no function inside a test" in output

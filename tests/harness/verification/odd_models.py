@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from matrix.batches import terrain_batch
 from wcn_ckpt.nn.modules import BasicBlock
@@ -317,8 +320,6 @@ class OwnFlag(nn.Module):
         self.block = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh())
 
     def forward(self, x: Tensor) -> Any:
-        from torch.utils.checkpoint import checkpoint
-
         if self.use_checkpoint and self.training:
             return checkpoint(self.block, x, use_reentrant=False)
         return self.block(x)
@@ -330,6 +331,232 @@ class DeadFlag(Plain):
     def __init__(self) -> None:
         super().__init__()
         self.gradient_checkpointing = False
+
+
+class Writes(Plain):
+    """Has an effect at the start of its forward, where no early end of a replay spares it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.write(x)
+        return super().forward(x)
+
+    def write(self, x: Tensor) -> None:
+        raise NotImplementedError
+
+
+class WritesInDict(Writes):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stats = {"deep": {"mean": torch.zeros(8)}}
+
+    def write(self, x: Tensor) -> None:
+        self.stats["deep"]["mean"] = 0.9 * self.stats["deep"]["mean"] + x.detach().mean(0)
+
+
+class WritesInObject(Writes):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = SimpleNamespace(seen=0)
+
+    def write(self, x: Tensor) -> None:
+        self.state.seen += 1
+
+
+class WritesASlot(Writes):
+    __slots__ = ("seen",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+
+    def write(self, x: Tensor) -> None:
+        self.seen += 1
+
+
+class WritesAnIterator(Writes):
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = itertools.count()
+
+    def write(self, x: Tensor) -> None:
+        next(self.numbers)
+
+
+class WritesAClosure(Writes):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bump = _counter()
+
+    def write(self, x: Tensor) -> None:
+        self.bump()
+
+
+def _counter() -> Callable[[], None]:
+    seen = 0
+
+    def bump() -> None:
+        nonlocal seen
+        seen += 1
+
+    return bump
+
+
+class WritesItsClass(Writes):
+    total: ClassVar[list[int]] = []
+
+    def write(self, x: Tensor) -> None:
+        self.total.append(len(x))
+
+
+SEEN = 0
+TABLES: dict[Any, Tensor] = {}
+
+
+class WritesAGlobal(Writes):
+    def write(self, x: Tensor) -> None:
+        _count_globally()
+
+
+def _count_globally() -> None:
+    global SEEN
+    SEEN += 1
+
+
+class FillsACache(Writes):
+    """Writes a global once for each shape, which no replay repeats."""
+
+    def write(self, x: Tensor) -> None:
+        if x.shape not in TABLES:
+            TABLES[x.shape] = torch.ones(x.shape)
+
+
+class CountsOutside(Layers):
+    """Counts in the part that no boundary computes again."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        _count_globally()
+        return super().forward(x)
+
+
+class Norm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.BatchNorm1d(8)
+
+    def forward(self, x: Tensor) -> Any:
+        return x + self.norm(self.linear(x)).relu()
+
+
+class Norms(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Norm() for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class FrozenTrunk(Norms):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks[0].requires_grad_(False)
+
+
+class DetachedBranch(Norms):
+    def forward(self, x: Tensor) -> Any:
+        x = x + self.blocks[0](x).detach()
+        return self.blocks[2](self.blocks[1](x))
+
+
+class CheckpointsItself(Norms):
+    def forward(self, x: Tensor) -> Any:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)  # type: ignore[assignment]
+        return x
+
+
+class CheckpointsItselfReentrantly(Norms):
+    def forward(self, x: Tensor) -> Any:
+        first = self.blocks[0](x)
+        return checkpoint(self.blocks[1], first, use_reentrant=True)
+
+
+class TwoKinds(nn.Module):
+    """The blocks of the first list are safe, those of the second are not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.ModuleList(Plain() for _ in range(2))
+        self.decoder = nn.ModuleList(Counter() for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in (*self.encoder, *self.decoder):
+            x = block(x)
+        return x
+
+
+def weight_norm() -> nn.Module:
+    return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), nn.Tanh())
+
+
+class SparseGradient(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(32, 8, sparse=True)
+
+    def forward(self, ids: Tensor) -> Any:
+        return torch.tanh(self.table(ids))
+
+
+class SparseOutput(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).to_sparse()
+
+
+def synchronized_norm() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 8), nn.SyncBatchNorm(8))
+
+
+class ParameterInForward(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(self, "scale"):
+            self.scale = nn.Parameter(torch.ones(8))
+        return super().forward(x) * self.scale
+
+
+class RandomReLU(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.act = nn.Linear(8, 8), nn.RReLU()
+
+    def forward(self, x: Tensor) -> Any:
+        return self.act(self.linear(x))
+
+
+class NotANumber(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * float("nan")
+
+
+def wrapped() -> nn.Module:
+    return nn.DataParallel(Plain())
+
+
+def traced() -> nn.Module:
+    return torch.fx.symbolic_trace(Plain())
+
+
+def needs_channels(channels: int) -> nn.Module:
+    return nn.Linear(channels, channels)
+
+
+def two_lines() -> nn.Module:
+    raise RuntimeError("no weights\nhere")
+
+
+ONE_FOR_ALL = Plain()
 
 
 def sparse_block() -> nn.Module:

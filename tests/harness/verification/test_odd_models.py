@@ -46,6 +46,14 @@ SAFE = [
     (odd.Recurrent, odd.rows),
     (odd.ReturnsDistribution, odd.rows),
     (odd.sparse_block, odd.voxels),
+    (odd.FillsACache, odd.rows),
+    (odd.CountsOutside, odd.rows),
+    (odd.FrozenTrunk, odd.rows),
+    (odd.DetachedBranch, odd.rows),
+    (odd.weight_norm, odd.rows),
+    (odd.SparseGradient, odd.ids),
+    (odd.SparseOutput, odd.rows),
+    (odd.synchronized_norm, odd.rows),
 ]
 
 
@@ -63,6 +71,18 @@ UNSAFE = [
     (odd.RaisesWhenReplayed, odd.rows, "this block can be used once"),
     (odd.OwnFlag, odd.rows, "BatchNorm1d 'block.1' was updated twice"),
     (odd.DeadFlag, odd.rows, "none was computed again"),
+    (odd.WritesInDict, odd.rows, "a replay wrote 'stats['deep']['mean']'"),
+    (odd.WritesInObject, odd.rows, "a replay wrote 'state.seen' (3 before"),
+    (odd.WritesASlot, odd.rows, "a replay wrote 'seen' (3 before"),
+    (odd.WritesAnIterator, odd.rows, "(count(3) before the backward, count(4) after it)"),
+    (odd.WritesAClosure, odd.rows, "bump.seen' (3 before"),
+    (odd.WritesItsClass, odd.rows, "a replay wrote 'WritesItsClass.total' (list of"),
+    (odd.WritesAGlobal, odd.rows, "odd_models.SEEN' ("),
+    (odd.TwoKinds, odd.rows, "Counter 'decoder.0' wrote attribute"),
+    (odd.CheckpointsItself, odd.rows, "BatchNorm1d 'blocks.0.norm' was updated twice"),
+    (odd.CheckpointsItselfReentrantly, odd.rows, "its checkpointing is reentrant"),
+    (odd.ParameterInForward, odd.rows, "make parameters and persistent buffers in __init__"),
+    (odd.RandomReLU, odd.rows, "early_stop=False"),
 ]
 
 
@@ -89,6 +109,10 @@ NOT_JUDGED = [
     (odd.only_a_list, odd.rows, 1, 'missing the required "forward"'),
     (odd.not_a_model, odd.rows, 2, "must give a torch.nn.Module, got 3"),
     (odd.Plain, None, 2, "--inputs is missing"),
+    (odd.NotANumber, odd.rows, 1, "every gradient of an ordinary step is inf or nan"),
+    (odd.wrapped, odd.rows, 2, "the model is inside DataParallel already"),
+    (odd.traced, odd.rows, 1, "has no gradient checkpointing of its own: a GraphModule is rebuilt"),
+    (odd.two_lines, odd.rows, 2, "raised RuntimeError: no weights"),
 ]
 
 
@@ -105,6 +129,49 @@ def test_what_cannot_be_judged_gets_one_clear_line(
     assert report.exit_status == status, report.text
     assert line in report.problem
     assert "\n" not in report.problem
+
+
+def test_what_a_model_checkpoints_without_a_switch_is_judged_and_remedied() -> None:
+    report = verified(odd.CheckpointsItself, odd.rows)
+
+    assert report.judged.startswith("the calls of torch.utils.checkpoint")
+    assert report.remedied is not None and report.remedied.passed
+    assert verified(odd.CheckpointsItself, odd.rows, preserve=True).passed
+
+
+def test_the_report_says_what_torch_alone_would_do_and_how_to_train_instead() -> None:
+    report = verified(odd.Norms, odd.rows)
+
+    assert report.passed
+    assert report.bare is not None and report.bare.outcome == "differs"
+    assert "make_checkpointable(model, Norm, use_checkpoint=True)" in report.text
+    assert "torch.utils.checkpoint alone in its place: differs" in report.text
+    plain = verified(odd.Layers, odd.rows)
+    assert plain.bare is not None and plain.bare.passed
+
+
+def test_a_model_itself_is_copied_and_a_factory_must_build_anew() -> None:
+    assert harness.verify(odd.ONE_FOR_ALL, odd.rows, axes=ONE_CASE).passed
+    assert not hasattr(odd.ONE_FOR_ALL, "gradient_checkpointing")
+
+    shared = verified(lambda: odd.ONE_FOR_ALL, odd.rows)
+
+    assert shared.exit_status == 2
+    assert "returned the same Plain twice" in shared.problem
+
+
+def test_arguments_that_nobody_gives_are_named() -> None:
+    report = harness.verify(odd.needs_channels, odd.rows, ranks=1)
+
+    assert report.exit_status == 2
+    assert "it needs channels: name a function that takes nothing" in report.problem
+
+
+def test_preserving_what_is_not_there_is_refused() -> None:
+    report = verified(odd.Layers, odd.rows, preserve=True)
+
+    assert report.exit_status == 2
+    assert "Layers has none" in report.problem
 
 
 def test_the_remedy_for_a_double_update_is_tried() -> None:
