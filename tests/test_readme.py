@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -54,14 +55,18 @@ def test_make_goals_exist() -> None:
     assert {"lab", "test"} <= shown <= goals
 
 
+@functools.cache
+def help_of(subcommand: str) -> subprocess.CompletedProcess[str]:
+    call = [sys.executable, "-m", "harness", subcommand, "--help"]
+    return subprocess.run(call, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
 def test_command_line_options_exist() -> None:
     shown = commands("ckpt-lab")
     assert shown
     for page, words in shown:
-        subcommand = words[1]
-        call = [sys.executable, "-m", "harness", subcommand, "--help"]
-        done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=ROOT)
-        assert done.returncode == 0, f"{page}: ckpt-lab {subcommand}: {done.stderr}"
+        done = help_of(words[1])
+        assert done.returncode == 0, f"{page}: ckpt-lab {words[1]}: {done.stderr}"
         for word in words[2:]:
             if word.startswith("--"):
                 assert word.partition("=")[0] in done.stdout, f"{page}: {' '.join(words)}"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,11 @@ for axis in AXES:
         ONE_CASE += ["--axis", f"{axis.name}={value_text(axis.default)}"]
 
 
-def lab(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+FAILED = ["basic", "basic,accumulation=joint"]
+Done = subprocess.CompletedProcess[str]
+
+
+def lab(*arguments: str, cwd: Path | None = None) -> Done:
     return subprocess.run(
         [sys.executable, "-m", "harness", *arguments],
         capture_output=True,
@@ -59,14 +64,41 @@ def test_a_run_that_goes_as_expected_ends_with_0_and_a_report(tmp_path: Path) ->
     assert (asked["arm"], asked["ranks"], asked["subjects"]) == ("checkpointed", 2, ["basic"])
 
 
-def test_a_case_that_differs_ends_with_1_and_its_cause(tmp_path: Path) -> None:
-    out = str(tmp_path / "out")
-    done = lab("run", *ONE_CASE, "--arm", "torch_checkpoint", "--out", out)
+def varied(*axes: str) -> list[str]:
+    """Return the options of the one case, with these values of some axes instead."""
+    given = {axis.partition("=")[0]: axis for axis in axes}
+    return [given.get(word.partition("=")[0], word) for word in ONE_CASE]
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
+    """Where torch's own checkpoint ran four cases, of which two differ; and what was printed."""
+    folder = tmp_path_factory.mktemp("first")
+    four = varied("running_stats=on,off", "accumulation=one,joint")
+    call = ["run", *four, "--suite", "pr", "--arm", "torch_checkpoint", "--out", "first"]
+    return folder, lab(*call, cwd=folder)
+
+
+@pytest.fixture
+def after_it(first_run: tuple[Path, Done], tmp_path: Path) -> Path:
+    """A copy of the folder in which it ran."""
+    return Path(shutil.copytree(first_run[0], tmp_path / "copy"))
+
+
+def test_a_case_that_differs_ends_with_1_and_its_cause(first_run: tuple[Path, Done]) -> None:
+    folder, done = first_run
 
     assert done.returncode == 1
+    outcomes = {row.case: row.outcome for row in read_rows(folder / "first")}
+    assert outcomes == {
+        "basic": "differs",
+        "basic,accumulation=joint": "differs",
+        "basic,running_stats=off": "equal",
+        "basic,running_stats=off,accumulation=joint": "equal",
+    }
     assert "BatchNorm1d 'conv1.1' was updated twice" in done.stdout
     assert "ckpt-lab replay basic --arm torch_checkpoint --seed 0 --ranks 2" in done.stdout
-    assert done.stdout.splitlines()[-1] == f"report: {out}/report.html"
+    assert done.stdout.splitlines()[-1] == "report: first/report.html"
 
 
 def test_a_crash_ends_with_3(tmp_path: Path) -> None:
@@ -123,8 +155,7 @@ def test_one_rank_and_three_ranks_work() -> None:
 
 def test_stopping_early_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    narrowed = [word.replace("accumulation=one", "accumulation=one,joint") for word in ONE_CASE]
-    two = [*narrowed, "--arm", "torch_checkpoint", "--out", str(out)]
+    two = [*varied("accumulation=one,joint"), "--arm", "torch_checkpoint", "--out", str(out)]
 
     first = lab("run", *two, "-x")
     assert first.returncode == 1
@@ -138,7 +169,7 @@ def test_stopping_early_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None
     assert second.returncode == 1
     assert "(1 done before)" in second.stdout
     assert "covered" in second.stdout and "only" not in second.stdout
-    assert sorted(row.case for row in read_rows(out)) == ["basic", "basic,accumulation=joint"]
+    assert sorted(row.case for row in read_rows(out)) == FAILED
 
     again = lab("run", *two)
     assert again.returncode == 2
@@ -217,38 +248,29 @@ def test_seeds_run_an_array_each_and_rows_say_which(tmp_path: Path) -> None:
     assert "--seed 5" in read_rows(out)[1].replay_command
 
 
-def test_what_failed_last_is_run_again_and_times_are_remembered(tmp_path: Path) -> None:
-    narrowed = [word.replace("running_stats=on", "running_stats=on,off") for word in ONE_CASE]
-    both = [*narrowed, "--suite", "pr", "--arm", "torch_checkpoint"]
+def test_before_the_first_run_nothing_is_remembered(tmp_path: Path) -> None:
     assert "no run is recorded" in lab("list", "--count", cwd=tmp_path).stdout
     assert "no earlier run" in lab("run", "--last-failed", cwd=tmp_path).stderr
 
-    first = lab("run", *both, "--out", "first", cwd=tmp_path)
-    assert first.returncode == 1
-    assert len(read_rows(tmp_path / "first")) == 2
 
-    again = lab("run", "--last-failed", "--out", "again", cwd=tmp_path)
+def test_what_failed_last_is_run_again_and_times_are_remembered(after_it: Path) -> None:
+    again = lab("run", "--last-failed", "--out", "again", cwd=after_it)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert [row.case for row in read_rows(tmp_path / "again")] == ["basic"]
+    assert sorted(row.case for row in read_rows(after_it / "again")) == FAILED
 
-    nothing = lab("run", "--last-failed", cwd=tmp_path)
+    nothing = lab("run", "--last-failed", cwd=after_it)
     assert nothing.returncode == 0
     assert "nothing to run" in nothing.stdout
-    assert "about " in lab("list", "--count", cwd=tmp_path).stdout
+    assert "about " in lab("list", "--count", cwd=after_it).stdout
 
 
-def test_a_rerun_of_what_failed_can_be_resumed(tmp_path: Path) -> None:
-    narrowed = [word.replace("accumulation=one", "accumulation=one,joint") for word in ONE_CASE]
-    bare = [*narrowed, "--arm", "torch_checkpoint"]
-    assert lab("run", *bare, "--out", "first", cwd=tmp_path).returncode == 1
-
+def test_a_rerun_of_what_failed_can_be_resumed(after_it: Path) -> None:
     rerun = ["run", "--last-failed", "--arm", "torch_checkpoint", "--out", "again"]
-    assert lab(*rerun, "-x", cwd=tmp_path).returncode == 1
-    resumed = lab(*rerun, "--resume", cwd=tmp_path)
+    assert lab(*rerun, "-x", cwd=after_it).returncode == 1
+    resumed = lab(*rerun, "--resume", cwd=after_it)
 
     assert "(1 done before)" in resumed.stdout, resumed.stdout + resumed.stderr
-    ids = ["basic", "basic,accumulation=joint"]
-    assert sorted(row.case for row in read_rows(tmp_path / "again")) == ids
+    assert sorted(row.case for row in read_rows(after_it / "again")) == FAILED
 
 
 def test_known_findings_leave_a_run_green_and_vanished_ones_are_reported(tmp_path: Path) -> None:
