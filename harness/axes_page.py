@@ -13,6 +13,7 @@ _KINDS = {
     "raises": "ordinary training itself raises",
     "checkpoint_raises": "torch's own checkpoint raises",
     "meaningless": "ordinary training computes nothing there, or something that is wrong",
+    "by_chance": "whether torch's own checkpoint raises is drawn at random",
     "elsewhere": "it is run on another device",
 }
 

@@ -18,11 +18,14 @@ class Constraint:
     when: Condition = field(hash=False)
     """The combinations that are left out. ``subject`` may be named like an axis, and so may
     ``batch_norm``, a trait of subjects: `constraints_on` puts the names of those that have it."""
-    kind: Literal["inapplicable", "raises", "checkpoint_raises", "meaningless", "elsewhere"]
+    kind: Literal[
+        "inapplicable", "raises", "checkpoint_raises", "meaningless", "by_chance", "elsewhere"
+    ]
     """``inapplicable``: the option does not exist there, so the case runs what another case runs.
     ``raises``: the ordinary arm itself raises there. ``checkpoint_raises``: torch's own checkpoint
     does. ``meaningless``: the ordinary arm computes nothing there, or something that an oracle
-    finds wrong, so being equal to it says nothing. ``elsewhere``: it is run on another device."""
+    finds wrong, so being equal to it says nothing. ``by_chance``: whether torch's checkpoint raises
+    is drawn at random. ``elsewhere``: it is run on another device."""
     reason: str
     """Why, in one sentence."""
 
@@ -38,6 +41,11 @@ class Constraint:
 _NOT_DDP = ("none", "fsdp2")
 _NOT_FSDP = ("none", "ddp")
 _TRACED = ("aot_eager", "inductor")
+_CAST = ("bf16", "fp16")
+_CAST_BEFORE = (
+    "autocast keeps the weights that the first call cast, so the replay of the second casts where "
+    "its forward did not, which torch's selective checkpointing refuses"
+)
 
 
 def _only_under(others: tuple[str, ...], axis: str, value: Value, reason: str) -> Constraint:
@@ -147,6 +155,39 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         kind="checkpoint_raises",
         reason="torch's selective checkpointing counts the profiler's marks of FSDP2, and a unit "
         "that is gathered already sets fewer of them",
+    ),
+    Constraint(
+        when={
+            "subject": ("called-twice",),
+            "selective": (True,),
+            "autocast": _CAST,
+            "sync_bn": (False,),
+        },
+        kind="checkpoint_raises",
+        reason=_CAST_BEFORE,
+    ),
+    Constraint(
+        when={
+            "subject": ("called-twice",),
+            "selective": (True,),
+            "autocast": _CAST,
+            "sync_bn": (True,),
+            "running_stats": (False,),
+        },
+        kind="checkpoint_raises",
+        reason=_CAST_BEFORE,
+    ),
+    Constraint(
+        when={
+            "subject": ("pre-norm",),
+            "order": ("shuffled",),
+            "nesting": ("nested",),
+            "enable": ("rng_not_preserved",),
+            "selective": (True,),
+        },
+        kind="by_chance",
+        reason="the outer boundary's replay draws another order, whose windows are padded or not, "
+        "and torch's selective checkpointing refuses the operators of the other kind",
     ),
     Constraint(
         when={"compile": _TRACED, "sync_bn": (True,)},

@@ -68,7 +68,8 @@ _BY_TEXT: tuple[tuple[str, CauseKind, str], ...] = (
         r"encountered during backward but not found in storage",
         CauseKind.ORDER_DRIFT,
         "under selective checkpointing the replay ran an operator that its forward did not, as for "
-        "a cast that autocast had kept from before the block",
+        "a cast that autocast had kept from before the block: under torch.autocast(..., "
+        "cache_enabled=False) it keeps none",
     ),
     (
         r"CheckpointError",

@@ -94,6 +94,19 @@ def test_the_ordinary_arm_is_wrong_or_computes_nothing(rank_pool: RankPool, case
     assert any(finding.path != NEVER_REPLAYED for finding in row.findings)
 
 
+def test_whether_torchs_checkpoint_raises_is_drawn_at_random(rank_pool: RankPool) -> None:
+    (rule,) = (rule for rule in CONSTRAINTS if rule.kind == "by_chance")
+    values = {name: value for name, (value,) in rule.when.items() if name != "subject"}
+    case = Case.of(subject_named("pre-norm"), {**values, "sites": "scattered"})
+    assert exclusion(case.cell) is rule
+
+    bare = arm_named(f"{ARMS}:bare")
+    options = [RunOptions(arm=bare, seed=seed, localized=False) for seed in range(8)]
+    outcomes = {run_case(case, rank_pool, chosen).outcome for chosen in options}
+
+    assert outcomes == {"expected_difference", "error"}
+
+
 WITHOUT = [subject for subject in SUBJECTS if "compile" not in subject.options]
 
 

@@ -47,6 +47,16 @@ def test_dropout_without_preserved_random_numbers_differs_as_expected(
         assert finding.expected != finding.got
 
 
+def test_an_order_that_is_drawn_within_an_outer_boundary_differs_as_expected(
+    rank_pool: RankPool,
+) -> None:
+    case = "patch-attention,enable=rng_not_preserved,order=shuffled,nesting=nested"
+
+    assert judged(rank_pool, job(case)).outcome == "expected_difference"
+    assert judged(rank_pool, job(case.replace("nested", "flat"))).outcome == "equal"
+    assert judged(rank_pool, job(case.replace("rng_not_preserved", "injected"))).outcome == "equal"
+
+
 def test_a_difference_that_must_be_there_and_is_not_is_a_finding(rank_pool: RankPool) -> None:
     verdict = judged(rank_pool, job("readme", expected("gradients", must=True)))
 
