@@ -13,8 +13,10 @@ import typer
 from harness.verification.axes import CHOSEN_AXES
 from harness.verification.naming import TargetError, check_target
 from harness.verification.request import VerifyRequest, parse_bytes
+from matrix.choices import no_such
 
 _AXES = ", ".join(axis.name for axis in CHOSEN_AXES)
+_DEVICES = ("cpu", "cuda")
 _BROKEN = 3
 _INTERRUPTED = 130
 
@@ -118,6 +120,8 @@ def verify(
         if budget is not None and not suggest:
             suggest = True
         size = None if budget is None else parse_bytes(budget)
+        if device not in _DEVICES:
+            raise ValueError(no_such("device", device, _DEVICES))
         if device != "cpu":
             from harness.request import check_device
 

@@ -58,6 +58,8 @@ def test_a_model_is_judged_on_ranks_and_reported_in_words_and_files(tmp_path: Pa
         ([f"{ODD}:Plain"], "--inputs is missing"),
         ([f"{ODD}:Plain", "--inputs", f"{ODD}:rows", "--budget", "8 GB?"], "is no size"),
         (["a model"], "names nothing"),
+        (["BertModel", "--device", "gpu"], "no device 'gpu'"),
+        ([f"{ODD}:Plain", "--inputs", f"{ODD}:rows", "--loss", f"{ODD}:none"], "--loss: "),
     ],
 )
 def test_a_wrong_call_gets_one_line(tmp_path: Path, arguments: list[str], line: str) -> None:
