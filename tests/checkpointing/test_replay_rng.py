@@ -406,3 +406,25 @@ def test_keywords_say_whether_dropout_is_replayed_alike(
     out.sum().backward()
 
     assert (torch.equal(x.grad != 0, out != 0)) == preserved
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_noise_that_is_saved_before_it_is_drawn(style: str) -> None:
+    torch.manual_seed(0)
+    model = Block(nn.Sequential(nn.Linear(6, 6), nn.RReLU()))
+
+    assert_checkpointing_changes_nothing(model, style, torch.randn(9, 6))
+
+
+def test_torchs_own_checkpoint_does_not_keep_noise_that_is_saved_before_it_is_drawn() -> None:
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Linear(6, 6), nn.RReLU())
+    x = torch.randn(9, 6)
+    gradients = []
+    for call in (body, functools.partial(torch_checkpoint, body, use_reentrant=False)):
+        torch.manual_seed(7)
+        body.zero_grad()
+        call(x).sum().backward()
+        gradients.append(body[0].weight.grad.clone())
+
+    assert not torch.equal(*gradients)

@@ -94,6 +94,8 @@ def checkpointed_call(
                 f"functools.partial of it; got the checkpoint function {function!r}."
             )
         return function(fn, *args, **kwargs)
+    if plan.fills_late:
+        function = functools.partial(function, early_stop=False)
     call: StructuredCall | None = None
     saved: tuple[Any, ...] = args
     if kwargs or not PLAIN.issuperset(map(type, args)):

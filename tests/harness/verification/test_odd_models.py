@@ -24,6 +24,7 @@ def verified(model: Any, inputs: Any, **options: Any) -> Report:
 
 SAFE = [
     (odd.Plain, odd.rows),
+    (odd.RandomReLU, odd.rows),
     (odd.NoParameters, odd.rows_with_grad),
     (odd.OutputsNested, odd.rows),
     (odd.InPlace, odd.rows),
@@ -82,7 +83,6 @@ UNSAFE = [
     (odd.CheckpointsItself, odd.rows, "BatchNorm1d 'blocks.0.norm' was updated twice"),
     (odd.CheckpointsItselfReentrantly, odd.rows, "its checkpointing is reentrant"),
     (odd.ParameterInForward, odd.rows, "make parameters and persistent buffers in __init__"),
-    (odd.RandomReLU, odd.rows, "early_stop=False"),
 ]
 
 
@@ -181,6 +181,15 @@ def test_the_remedy_for_a_double_update_is_tried() -> None:
     assert {finding.remedy for finding in report.findings} == {PRESERVE}
     assert "wcn_ckpt.preserve_replay_state(model)" in PRESERVE
     assert verified(odd.OwnFlag, odd.rows, preserve=True).passed
+
+
+def test_the_remedy_is_the_same_in_every_case_where_the_same_thing_is_wrong() -> None:
+    axes = (*ONE_CASE[:6], "accumulation=one,joint,plain_then_checkpointed", *ONE_CASE[7:])
+    report = verified(odd.OwnFlag, odd.rows, axes=axes)
+
+    assert len(report.failing) == 3
+    assert {finding.remedy for row in report.failing for finding in row.findings} == {PRESERVE}
+    assert all(path.startswith("buffers/") for path in {f.path for f in report.findings})
 
 
 def test_a_loss_of_ones_own_is_used_and_a_wrong_one_refused() -> None:

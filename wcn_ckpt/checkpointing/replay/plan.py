@@ -65,12 +65,14 @@ class ReplayPlan:
         quiet: whether a forward can only draw global random numbers and update statistics.
         generators: random generators that the modules hold or refer to.
         recalls: whether a module computes something that replays must not repeat.
+        fills_late: whether a module saves a tensor for backward before it is filled: replays that
+            end with the last tensor to be saved would leave it as it was allocated.
     """
 
     __slots__ = (
         "_buffer_counts", "_buffers", "_empty", "_entries", "_generation", "_root", "_views",
-        "addressed", "clean", "generators", "holders", "kept", "managed_by_fsdp", "modules",
-        "norms", "options", "parameters", "quiet", "recalls", "sharded", "watchable",
+        "addressed", "clean", "fills_late", "generators", "holders", "kept", "managed_by_fsdp",
+        "modules", "norms", "options", "parameters", "quiet", "recalls", "sharded", "watchable",
     )  # fmt: skip
 
     def __init__(self, boundary: nn.Module, options: ReplayOptions) -> None:
@@ -124,6 +126,7 @@ class ReplayPlan:
         self.sharded = sharded_parameters(boundary)
         self.generators = generators_of(modules)
         self.recalls = any(isinstance(module, OncePerForward) for module in modules)
+        self.fills_late = any(isinstance(module, nn.RReLU) for module in modules)
         self.quiet = not (self.kept or self.watchable or self.generators)
 
     def _sort_state(self, path: str, module: nn.Module) -> None:
