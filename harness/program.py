@@ -208,7 +208,8 @@ class _Execution:
         point = f"forward[{index}]"
         with trace.point(point):
             if step.checkpointed != self._checkpointing:
-                self._switch(step.checkpointed)
+                with self._effects.left_out():
+                    self._switch(step.checkpointed)
                 self._checkpointing = step.checkpointed
             if self._follow is not None:
                 self._load_buffers(self._follow, f"start of {point}")

@@ -12,6 +12,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -43,11 +44,25 @@ class SideEffects:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        self._attributes = {
-            path: {name: _frozen(value) for name, value in _observed(child)}
-            for path, child in dotted_modules(module)
-        }
+        self._attributes = self._frozen_attributes()
         self._tensors = dict(_tensors(module))
+
+    @contextmanager
+    def left_out(self) -> Iterator[None]:
+        """Take what is written to attributes inside for the lab's own, and no effect of a step."""
+        before = self._frozen_attributes()
+        yield
+        for path, values in self._frozen_attributes().items():
+            for name, value in values.items():
+                earlier = before.get(path, {})
+                if name not in earlier or _moved(earlier[name], value):
+                    self._attributes.setdefault(path, {})[name] = value
+
+    def _frozen_attributes(self) -> dict[str, dict[str, Any]]:
+        return {
+            path: {name: _frozen(value) for name, value in _observed(child)}
+            for path, child in dotted_modules(self._module)
+        }
 
     def attributes(self) -> dict[str, Any]:
         """Return the Python attributes of all submodules that have changed, by path.

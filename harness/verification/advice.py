@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -19,14 +18,35 @@ NON_REENTRANT = (
 """The same for a model whose checkpointing is reentrant."""
 
 _REENTRANT = "makes a checkpoint call with use_reentrant="
-_RRELU = re.compile(r"\bRReLU .* saved another tensor for backward")
 _ROUNDING = 1e-5
+_VAGUE = {
+    kind.value for kind in (CauseKind.UNKNOWN, CauseKind.EXCEPTION, CauseKind.ORDINARY_RAISED)
+}
+"""Kinds of which one finding says nothing about another."""
+
 _WRITTEN = "modified by an inplace operation"
 
 
 def observation(finding: Finding) -> str:
     """Return what a finding is about, without an index."""
     return finding.path.partition("[")[0]
+
+
+def removed(base: Row, remedied: Row | None) -> frozenset[str]:
+    """Return what :data:`PRESERVE` was seen to remove: observations, and kinds of causes.
+
+    Args:
+        base: A case without it.
+        remedied: The same case with it; None where it was not tried.
+    """
+    if remedied is None or not (remedied.passed or remedied.outcome == "differs"):
+        return frozenset()
+    return _seen_in(base) - _seen_in(remedied)
+
+
+def _seen_in(row: Row) -> frozenset[str]:
+    kinds = {finding.kind.value for finding in row.findings} - _VAGUE
+    return frozenset({*map(observation, row.findings), *kinds})
 
 
 def refused_as_reentrant(row: Row) -> bool:
@@ -39,7 +59,7 @@ def advised(row: Row, gone: Collection[str] = (), *, reentrant: bool = False) ->
 
     Args:
         row: The row.
-        gone: Observations of which :data:`PRESERVE` was seen to remove the finding.
+        gone: What :data:`PRESERVE` was seen to remove; see :func:`removed`.
         reentrant: Whether the judged checkpointing is reentrant.
     """
     findings = tuple(_advised(finding, gone) for finding in row.findings)
@@ -71,14 +91,6 @@ def _advised(finding: Finding, gone: Collection[str]) -> Finding:
             cause=f"{finding.cause}: {str(finding.got).partition(chr(10))[0]}",
             remedy="do as the message says; --out writes the traceback",
         )
-    if finding.kind is CauseKind.UNKNOWN and _RRELU.search(finding.cause):
-        return replace(
-            finding,
-            cause="torch's early stop ends a replay before rrelu has filled the noise that it "
-            f"saves ({finding.cause})",
-            remedy="replay to the end: early_stop=False among the checkpoint's keywords, or "
-            "torch.utils.checkpoint.set_checkpoint_early_stop(False) around the forward",
-        )
     if finding.path.startswith("outputs/") and 0 < (finding.max_abs or 0) < _ROUNDING:
         return replace(
             finding,
@@ -88,4 +100,6 @@ def _advised(finding: Finding, gone: Collection[str]) -> Finding:
             remedy="harmless unless the same bits are needed; then fix the kernel, for example "
             "with attn_implementation='eager'",
         )
-    return replace(finding, remedy=PRESERVE) if observation(finding) in gone else finding
+    if observation(finding) in gone or finding.kind.value in gone:
+        return replace(finding, remedy=PRESERVE)
+    return finding

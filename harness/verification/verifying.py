@@ -18,7 +18,7 @@ from harness.ranks.launch import Ranks
 from harness.ranks.pool import RankResult
 from harness.row import Row
 from harness.runner import RunOptions, run_case
-from harness.verification.advice import advised, observation, refused_as_reentrant
+from harness.verification.advice import advised, refused_as_reentrant, removed
 from harness.verification.axes import VERIFY_AXES, parse
 from harness.verification.hidden_writes import with_hidden_writes
 from harness.verification.inspected import INSPECT, Inspection, Problem, Question
@@ -116,7 +116,8 @@ class _Verification:
             if self._progress is not None:
                 self._progress(number, len(cases) + 1, row)
         reentrant = remedied is not None and refused_as_reentrant(remedied)
-        rows = [advised(row, _gone(base, remedied), reentrant=reentrant) for row in rows]
+        gone = removed(base, remedied)
+        rows = [advised(row, gone, reentrant=reentrant) for row in rows]
         if is_inapplicable(rows[0]):
             why = f"ordinary training raises: {str(rows[0].findings[0].got).partition(chr(10))[0]}"
             return _not_judged(self._found.name, Problem(text=why, bad_call=False))
@@ -186,13 +187,6 @@ class _Verification:
                 f"note: {len(unused)} parameters get no gradient from this loss ({shown}), so DDP "
                 "is run with find_unused_parameters=True"
             )
-
-
-def _gone(base: Row, remedied: Row | None) -> set[str]:
-    """Return the observations whose findings the remedy removed."""
-    if remedied is None or not (remedied.passed or remedied.outcome == "differs"):
-        return set()
-    return set(map(observation, base.findings)) - set(map(observation, remedied.findings))
 
 
 def _importable(request: VerifyRequest) -> tuple[VerifyRequest, bool]:

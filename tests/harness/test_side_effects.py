@@ -42,6 +42,18 @@ def test_changed_attributes_are_told_by_path() -> None:
     assert torch.equal(told["0.cache"], torch.tensor([1.0]))
 
 
+def test_what_the_lab_itself_writes_is_no_effect() -> None:
+    model = nn.Sequential(Counting())
+    effects = SideEffects(model)
+    model[0].entries.append(0.5)
+    with effects.left_out():
+        model[0].calls = 3
+    assert effects.attributes().keys() == {"0.entries"}
+
+    model[0].calls = 4
+    assert effects.attributes()["0.calls"] == 4
+
+
 def test_a_tensor_attribute_that_is_written_in_place_has_changed() -> None:
     model = Counting()
     model.cache = torch.zeros(2)

@@ -189,7 +189,7 @@ def test_the_remedy_is_the_same_in_every_case_where_the_same_thing_is_wrong() ->
 
     assert len(report.failing) == 3
     assert {finding.remedy for row in report.failing for finding in row.findings} == {PRESERVE}
-    assert all(path.startswith("buffers/") for path in {f.path for f in report.findings})
+    assert all(finding.path.startswith("buffers/") for finding in report.findings)
 
 
 def test_a_loss_of_ones_own_is_used_and_a_wrong_one_refused() -> None:
