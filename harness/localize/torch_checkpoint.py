@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch.utils.checkpoint as torch_checkpoint
+from torch.autograd.graph import saved_tensors_hooks
 
 if TYPE_CHECKING:
     from harness.localize.calls import Call, Replay
@@ -80,17 +81,27 @@ def watch_torch_checkpoint(recorder: Recorder) -> Iterator[None]:
 
 
 def _known(generator_name: str) -> bool:
-    """Tell whether the three names take the parameters that their replacements count on."""
-    wanted = {
-        generator_name: {"fn", "args", "kwargs"},
-        _FORWARD_HOOK: {"frame"},
-        _REPLAY_HOOK: {"target_frame_ref", "gid"},
-    }
-    for name, parameters in wanted.items():
-        function = getattr(torch_checkpoint, name, None)
-        if not callable(function) or not parameters <= set(inspect.signature(function).parameters):
-            return False
-    return True
+    """Tell whether the three names are what their replacements count on."""
+    generator = getattr(torch_checkpoint, generator_name)
+    forward_hook, replay_hook = (
+        getattr(torch_checkpoint, name, None) for name in (_FORWARD_HOOK, _REPLAY_HOOK)
+    )
+    return (
+        _takes(generator, "fn", "args", "kwargs")
+        and all(
+            isinstance(hook, type) and issubclass(hook, saved_tensors_hooks)
+            for hook in (forward_hook, replay_hook)
+        )
+        and _takes(forward_hook, "frame")
+        and _takes(replay_hook, "target_frame_ref")
+    )
+
+
+def _takes(function: Any, *parameters: str) -> bool:
+    try:
+        return set(parameters) <= set(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # none is known of it
+        return False
 
 
 def _generator(
@@ -131,8 +142,8 @@ def _forward_hook(
     handles: weakref.WeakKeyDictionary[Any, RegionHandle],
 ) -> type:
     class ForwardHook(original):  # type: ignore[misc]  # a class that is only known when it runs
-        def __init__(self, frame: Any) -> None:
-            super().__init__(frame)
+        def __init__(self, frame: Any, *rest: Any, **keywords: Any) -> None:
+            super().__init__(frame, *rest, **keywords)
             # A caller that imported the generator by name, before it was replaced, leaves none.
             self.handle = pending.pop() if pending else None
             if self.handle is not None:
@@ -156,8 +167,8 @@ def _replay_hook(
     original: type, recorder: Recorder, handles: weakref.WeakKeyDictionary[Any, RegionHandle]
 ) -> type:
     class ReplayHook(original):  # type: ignore[misc]  # as above
-        def __init__(self, target_frame_ref: Any, gid: Any) -> None:
-            super().__init__(target_frame_ref, gid)
+        def __init__(self, target_frame_ref: Any, *rest: Any, **keywords: Any) -> None:
+            super().__init__(target_frame_ref, *rest, **keywords)
             self.handle = handles.get(target_frame_ref())
             if self.handle is not None:
                 _record_saved(self, recorder)
