@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 from tests.checkpointing.steps import Block
-from wcn_ckpt.checkpointing.contexts import ContextFunction, ContextPair, compose_context_functions
+from wcn_ckpt.checkpointing.contexts import (
+    HOOKS_KEYWORD,
+    ContextFunction,
+    ContextPair,
+    compose_context_functions,
+)
 from wcn_ckpt.nn.modules import preserve_module_buffers
 
 
@@ -138,11 +148,50 @@ def test_a_bad_hook_is_named(bad: Any, kwargs: Any) -> None:
         block(torch.randn(5, 4))
 
 
-def test_selective_checkpointing_composes_with_kept_state() -> None:
-    def save_matmuls(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-        matmul = op in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default)
-        return CheckpointPolicy.MUST_SAVE if matmul else CheckpointPolicy.PREFER_RECOMPUTE
+def save_matmuls(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    matmul = op in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default)
+    return CheckpointPolicy.MUST_SAVE if matmul else CheckpointPolicy.PREFER_RECOMPUTE
 
+
+@pytest.mark.skipif(
+    HOOKS_KEYWORD not in inspect.signature(checkpoint).parameters,
+    reason="selective checkpointing of this torch knows no saved-tensor hooks",
+)
+@pytest.mark.parametrize("hooked", [False, True], ids=["alone", "with a hook of the block"])
+@pytest.mark.parametrize("respect", [False, True])
+def test_selective_checkpointing_respects_saved_tensor_hooks_if_told(
+    respect: bool, hooked: bool
+) -> None:
+    block = Hooked(body(), Events()) if hooked else Block(body())
+    block.gradient_checkpointing_enable(
+        {
+            "context_fn": lambda: create_selective_checkpoint_contexts(save_matmuls),
+            HOOKS_KEYWORD: respect,
+        }
+    )
+    x, packed = torch.randn(5, 4), []
+
+    def pack(tensor: Tensor) -> Tensor:
+        packed.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = block(x).sum()
+    assert any(not torch.equal(tensor, x) for tensor in packed) is respect  # x: torch's own
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in block.parameters())
+
+
+def test_a_word_for_the_saved_tensor_hooks_is_checked() -> None:
+    if HOOKS_KEYWORD in inspect.signature(checkpoint).parameters:
+        with pytest.raises(TypeError, match="must be True, False or None, got 'yes'"):
+            Block(body()).gradient_checkpointing_enable({HOOKS_KEYWORD: "yes"})
+    else:
+        with pytest.raises(ValueError, match="Unknown gradient checkpointing keyword"):
+            Block(body()).gradient_checkpointing_enable({HOOKS_KEYWORD: True})
+
+
+def test_selective_checkpointing_composes_with_kept_state() -> None:
     torch.manual_seed(0)
     block = Block(body())
     x = torch.randn(5, 4)

@@ -16,7 +16,12 @@ from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.accelerator import current_accelerator
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
-from wcn_ckpt.checkpointing.contexts import ContextFunction, compose_context_functions
+from wcn_ckpt.checkpointing.contexts import (
+    HOOKS_KEYWORD,
+    ContextFunction,
+    compose_context_functions,
+    told_of_hooks,
+)
 from wcn_ckpt.checkpointing.errors import InactiveBoundaryWarning
 from wcn_ckpt.checkpointing.functions import DEFAULT_KEYWORDS, CheckpointFunction
 from wcn_ckpt.checkpointing.replay.frame import ReplayFrame
@@ -109,8 +114,11 @@ def checkpointed_call(
             return function(frame, *saved, preserve_rng_state=False)
         return function(frame, *saved)
     frame = ReplayFrame(boundary, fn, memory, plan, call, function)
-    users = function.keywords.get("context_fn")
-    context_fn = compose_context_functions(users or noop_context_fn, hook)
+    users = function.keywords.get("context_fn") or noop_context_fn
+    respect = function.keywords.get(HOOKS_KEYWORD)
+    context_fn = compose_context_functions(
+        told_of_hooks(users, respect), told_of_hooks(hook, respect)
+    )
     return function(frame, *saved, context_fn=context_fn)
 
 

@@ -10,6 +10,9 @@ from typing import Any
 ContextPair = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 ContextFunction = Callable[[], ContextPair]
 
+HOOKS_KEYWORD = "respect_saved_tensors_hooks"
+"""Keyword of torch's checkpoint since release 2.14."""
+
 
 class _Composed(AbstractContextManager[None]):
     """Several context managers as one that can be entered again, also while it is entered."""
@@ -55,6 +58,31 @@ def compose_context_functions(first: ContextFunction, second: ContextFunction) -
         )
 
     return composed
+
+
+def told_of_hooks(context_fn: ContextFunction, respect: bool | None) -> ContextFunction:
+    """Tell the contexts of torch's selective checkpointing what they do about saved-tensor hooks.
+
+    Torch does so itself since release 2.14, where it is given such a context and not a composed
+    one.
+
+    Args:
+        context_fn: a context function.
+        respect: the keyword `respect_saved_tensors_hooks` of torch's checkpoint, or None.
+
+    Returns:
+        A context function that returns what `context_fn` does.
+    """
+    if respect is None:
+        return context_fn
+
+    def told() -> ContextPair:
+        forward, recompute = context_pair(context_fn)
+        if hasattr(forward, HOOKS_KEYWORD):
+            setattr(forward, HOOKS_KEYWORD, respect)
+        return forward, recompute
+
+    return told
 
 
 def context_pair(context_fn: ContextFunction) -> ContextPair:

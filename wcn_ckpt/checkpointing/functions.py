@@ -9,6 +9,8 @@ from typing import Any
 
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
+from wcn_ckpt.checkpointing.contexts import HOOKS_KEYWORD
+
 CheckpointFunction = Any
 """A callable `function(fn, *args, **kwargs)`; torch's own is always stored as a partial."""
 
@@ -102,6 +104,9 @@ def _non_reentrant(keywords: Mapping[str, Any]) -> dict[str, Any]:
     for switch in ("preserve_rng_state", "early_stop", "debug"):
         if not isinstance(keywords.get(switch, False), bool):
             raise TypeError(f"{switch} must be True or False, got {keywords[switch]!r}.")
+    respect = keywords.get(HOOKS_KEYWORD)
+    if not (respect is None or isinstance(respect, bool)):
+        raise TypeError(f"{HOOKS_KEYWORD} must be True, False or None, got {respect!r}.")
     context_fn = keywords.get("context_fn", noop_context_fn)
     if not callable(context_fn):
         raise TypeError(
