@@ -98,7 +98,7 @@ def test_two_groups_of_two_ranks_run_side_by_side(tmp_path: Path) -> None:
 
 def test_what_fails_on_one_rank_ends_on_all_and_the_run_goes_on(tmp_path: Path) -> None:
     status, output = run_torchrun(
-        *("--nproc-per-node=2", *LAB, *THREE, "--case-timeout", "15"),
+        *("--nproc-per-node=2", *LAB, *THREE, "--case-timeout", "10"),
         *("--arm", f"{ARMS}:fail_and_go_on", "--out", "out"),
         cwd=tmp_path,
     )
@@ -121,7 +121,7 @@ def test_ranks_that_are_lost_are_started_again_and_the_run_goes_on(tmp_path: Pat
     cases = narrowed(bn_momentum="0.1,1.0,none", running_stats="on,off", wrapper="ddp")
 
     status, output = run_torchrun(
-        *("--nproc-per-node=2", "--max-restarts=3", *LAB, *cases, "--case-timeout", "15"),
+        *("--nproc-per-node=2", "--max-restarts=3", *LAB, *cases, "--case-timeout", "10"),
         *("--arm", f"{ARMS}:lose_ranks", "--out", "out"),
         cwd=tmp_path,
     )
