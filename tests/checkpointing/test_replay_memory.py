@@ -33,9 +33,8 @@ from wcn_ckpt.checkpointing.replay import redirect
 @pytest.fixture(scope="module", autouse=True)
 def collections_see_new_objects_alone() -> Iterator[None]:
     """Set aside what the packages hold: to look through it takes half a second each time."""
-    block_of(
-        "no state", 1
-    )  # the first call of a process imports more of torch, which leaves cycles
+    # The first call of a process imports more of torch, which leaves cycles.
+    block_of("no state", 1)
     gc.collect()
     gc.freeze()
     yield
