@@ -13,7 +13,9 @@ from torch import nn
 from harness.verification import tiny
 from harness.verification.naming import TargetError
 
-_IMAGE = (2, 3, 64, 64)
+_IMAGES = 2
+_SIDE = 64
+"""Pixels a side, for a model that takes any size."""
 
 
 def build(name: str) -> nn.Module:
@@ -54,7 +56,17 @@ def inputs(name: str, model: nn.Module) -> Any:
     library, plain = _find(name)
     if library == "transformers":
         return tiny.inputs(model)
-    return torch.randn(_IMAGE)
+    return torch.randn(_IMAGES, *_image_shape(model))
+
+
+def _image_shape(model: nn.Module) -> tuple[int, int, int]:
+    """Return channels, height and width: small, unless the model takes one size alone."""
+    of_timm: dict[str, Any] = getattr(model, "pretrained_cfg", {})
+    channels, *sides = of_timm.get("input_size", (3, _SIDE, _SIDE))
+    if of_timm.get("fixed_input_size", False):
+        return channels, *sides
+    side = getattr(model, "image_size", _SIDE)  # torchvision's VisionTransformer has it
+    return channels, side, side
 
 
 def _find(name: str) -> tuple[str, str]:
