@@ -7,6 +7,7 @@ collective, so the run is what it is without it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -21,7 +22,7 @@ from harness.localize.orphans import adopt_orphans
 from harness.localize.state import Place, state_of
 from harness.localize.surroundings import Surroundings
 from harness.localize.torch_checkpoint import RegionHandle, watch_torch_checkpoint
-from harness.localize.values import Leaves, hold, leaves_of
+from harness.localize.values import Leaves, hold, leaves_of, shared_copies
 from harness.trace import Trace
 
 _WRAPPERS = ("_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_orig_mod")
@@ -53,6 +54,7 @@ class Recorder:
             **owned_generators(named_modules(self._subject)),
         }
         with ExitStack() as stack:
+            stack.enter_context(shared_copies())
             for path, module in list(named_modules(self._subject)):
                 self._modules.setdefault(path, module)
                 if not isinstance(module, torch.jit.ScriptModule):
@@ -224,6 +226,7 @@ def named_modules(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.M
         yield plain_path(name), child
 
 
+@functools.cache
 def plain_path(name: str) -> str:
     """Return the path of a module without the names of wrappers."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)

@@ -14,9 +14,10 @@ from harness.localize.values import (
     Held,
     Leaf,
     first_difference,
-    hold,
+    hold_unseen,
     leaves_of,
     same,
+    unseen,
     vars_of,
 )
 from wcn_ckpt.nn.modules import GradientCheckpointingMixin
@@ -73,10 +74,11 @@ def state_of(modules: Modules) -> State:
     """
     state: State = {}
     for path, module in modules:
-        for kind, tensors in (("parameter", module._parameters), ("buffer", module._buffers)):
-            for name, tensor in tensors.items():
-                if tensor is not None and not is_lazy(tensor):
-                    state[Place(kind, path, name)] = hold(tensor)
+        with unseen():
+            for kind, tensors in (("parameter", module._parameters), ("buffer", module._buffers)):
+                for name, tensor in tensors.items():
+                    if tensor is not None and not is_lazy(tensor):
+                        state[Place(kind, path, name)] = hold_unseen(tensor)
         for name, leaf in plain_attributes(module).items():
             state[Place("attribute", path, name)] = leaf
     return state

@@ -39,6 +39,11 @@ class Surroundings:
 
     def __init__(self, modules: Iterable[tuple[str, nn.Module]]) -> None:
         self._modules = list(modules)
+        self._hooks: dict[Place, dict[int, Any]] = {
+            Place("hooks", "", f"{path}.{kind}" if path else kind): getattr(module, kind)
+            for path, module in self._modules
+            for kind in _HOOKS
+        }
         self._variables: Variables = {}
         self._seen: set[int] = set()
         classes = dict.fromkeys(cls for _, m in self._modules for cls in type(m).__mro__)
@@ -65,11 +70,8 @@ class Surroundings:
             _add(state, place.kind, place.name, _value(holder, key))
         for variable, value in contextvars.copy_context().items():
             _add(state, "context variable", variable.name, value)
-        for path, module in self._modules:
-            for kind in _HOOKS:
-                hooks = [h for h in getattr(module, kind).values() if not _is_of_the_lab(h)]
-                name = f"{path}.{kind}" if path else kind
-                state[Place("hooks", "", name)] = _names_of(hooks)
+        for place, hooks in self._hooks.items():
+            state[place] = _names_of([h for h in hooks.values() if not _is_of_the_lab(h)])
         modes = [mode for mode in _get_current_function_mode_stack() if mode is not None]  # type: ignore[no-untyped-call]  # torch leaves it untyped
         state[Place("setting", "", "torch function modes")] = _names_of(modes)
         state[Place("setting", "", "default dtype")] = str(torch.get_default_dtype())

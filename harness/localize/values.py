@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, MutableMapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from harness.equivalence import Difference, bitwise_equal, describe_difference
 from harness.findings import Scalar
@@ -57,21 +58,52 @@ def unseen() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def shared_copies() -> Iterator[None]:
+    """Let :func:`hold` give out, inside, one copy of a tensor for as long as its bits stay.
+
+    A model is copied at the start and end of each of its calls, and hardly any of it changes.
+    """
+    global _copies
+    outer, _copies = _copies, WeakTensorKeyDictionary()
+    try:
+        yield
+    finally:
+        _copies = outer
+
+
+_copies: MutableMapping[Tensor, Tensor] | None = None
+"""The newest copy of each tensor; of use to the autograd engine's threads too."""
+
+
 def hold(tensor: Tensor) -> Leaf:
     """Copy a tensor; one that cannot be copied bit by bit is described in words.
 
     Args:
         tensor: Any tensor. Of a distributed one the part on this rank is copied.
     """
-    requires_grad = tensor.requires_grad
-    reference = weakref.ref(tensor)
     with unseen():
-        local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-        if local.layout != torch.strided or local.is_meta or local.is_quantized:
-            return f"{local.layout} {local.dtype} tensor of shape {tuple(local.shape)}"
-        value = local.detach().to("cpu", copy=True)
-        version = 0 if tensor.is_inference() else tensor._version
-        return Held(value, requires_grad, reference, version)
+        return hold_unseen(tensor)
+
+
+def hold_unseen(tensor: Tensor) -> Leaf:
+    """Do as :func:`hold`; for many tensors inside one :func:`unseen`."""
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    if local.layout != torch.strided or local.is_meta or local.is_quantized:
+        return f"{local.layout} {local.dtype} tensor of shape {tuple(local.shape)}"
+    version = 0 if tensor.is_inference() else tensor._version
+    copy = _copy_of(tensor, local.detach())
+    return Held(copy, tensor.requires_grad, weakref.ref(tensor), version)
+
+
+def _copy_of(tensor: Tensor, local: Tensor) -> Tensor:
+    copy = None if _copies is None else _copies.get(tensor)
+    # The version of a tensor does not tell: a write through .data leaves it as it is.
+    if copy is None or not bitwise_equal(copy, local.cpu()):
+        copy = local.to("cpu", copy=True)
+        if _copies is not None:
+            _copies[tensor] = copy
+    return copy
 
 
 def leaves_of(value: Any, name: str = "") -> Leaves:
@@ -142,7 +174,7 @@ def _tensor_of(array: Any) -> Any:
 def same(first: Leaf, second: Leaf) -> bool:
     """Tell whether two leaves are equal bit by bit."""
     if isinstance(first, Held) and isinstance(second, Held):
-        return bitwise_equal(first.value, second.value)
+        return first.value is second.value or bitwise_equal(first.value, second.value)
     return type(first) is type(second) and (first == second or first != first)
 
 
