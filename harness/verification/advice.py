@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from harness.findings import CauseKind, Finding
-from harness.row import Row
+from harness.row import BROKEN, Row
 
 PRESERVE = "call wcn_ckpt.preserve_replay_state(model) once, after the model is built"
 """The one line that makes a model's own checkpointing safe."""
@@ -39,7 +39,9 @@ def removed(base: Row, remedied: Row | None) -> frozenset[str]:
         base: A case without it.
         remedied: The same case with it; None where it was not tried.
     """
-    if remedied is None or not (remedied.passed or remedied.outcome == "differs"):
+    if remedied is None or base.outcome in BROKEN:
+        return frozenset()
+    if not (remedied.passed or remedied.outcome == "differs"):
         return frozenset()
     return _seen_in(base) - _seen_in(remedied)
 

@@ -16,7 +16,7 @@ from harness.job import make_job
 from harness.ranks import RankPool
 from harness.ranks.launch import Ranks
 from harness.ranks.pool import RankResult
-from harness.row import Row
+from harness.row import BROKEN, Row
 from harness.runner import RunOptions, run_case
 from harness.verification.advice import advised, refused_as_reentrant, removed
 from harness.verification.axes import VERIFY_AXES, parse
@@ -97,12 +97,13 @@ class _Verification:
         self._plan = plan
         self._selection = selection
         self._progress = progress
+        self._not_looked_into = False
 
     def report(self) -> Report:
         plan, request = self._plan, self._request
         base_case = Case.of(plan.subject, {"device": request.device}, VERIFY_AXES)
         base = with_hidden_writes(
-            self._row(base_case), base_case, plan.arm, self._ranks, request.case_timeout
+            self._first(base_case), base_case, plan.arm, self._ranks, request.case_timeout
         )
         bare = self._bare(base_case, base)
         measured = self._measured(base_case)
@@ -140,6 +141,17 @@ class _Verification:
             else None,
             notes=tuple(self._notes()),
         )
+
+    def _first(self, case: Case) -> Row:
+        """Run a case and look into what it finds, unless that takes too long or too much."""
+        row = self._row(case)
+        if row.outcome not in BROKEN:
+            return row
+        unlocalized = self._row(case, localized=False)
+        if unlocalized.outcome in BROKEN:
+            return row
+        self._not_looked_into = True
+        return unlocalized
 
     def _row(self, case: Case, arm: Arm | None = None, *, localized: bool = True) -> Row:
         options = RunOptions(
@@ -180,6 +192,12 @@ class _Verification:
         return self._row(case, self._plan.bare)
 
     def _notes(self) -> Iterator[str]:
+        if self._not_looked_into:
+            yield (
+                "note: looking for what differs first did not come to an end in "
+                f"{self._request.case_timeout:g} s, so that the causes say less than they could; "
+                "give it more with --case-timeout"
+            )
         unused = self._found.unused_parameters
         if unused:
             shown = ", ".join(unused[:3]) + (", ..." if len(unused) > 3 else "")
