@@ -13,6 +13,9 @@ _PROBABILITY = re.compile(
     r"(^|_)(p?drop(out)?(path)?|layer_?drop)(_?(p|prob|rate|ratio))?$|_drop(_prob|_rate|out)?$"
 )
 
+_DROPPING = re.compile(r"Drop(out|Path|Block)|StochasticDepth")
+"""Names of classes that other libraries have for it."""
+
 
 def draws(module: nn.Module) -> bool:
     """Tell whether a model drops anything at random, as far as its attributes say."""
@@ -36,7 +39,7 @@ def _probabilities(module: nn.Module) -> Iterator[tuple[Any, str]]:
     """Yield the attributes of submodules, and of their configurations, that are probabilities."""
     seen: set[int] = set()
     for child in module.modules():
-        if isinstance(child, _DropoutNd) and child.p > 0:
+        if _drops(child) and _is_in_use(getattr(child, "p", None)):
             yield child, "p"
         for name, value in list(vars(child).items()):
             if _is_probability(name, value):
@@ -49,5 +52,14 @@ def _probabilities(module: nn.Module) -> Iterator[tuple[Any, str]]:
                     yield config, name
 
 
+def _drops(module: nn.Module) -> bool:
+    """Tell whether the attribute ``p`` of a module is a probability of dropping something."""
+    return isinstance(module, _DropoutNd) or bool(_DROPPING.search(type(module).__name__))
+
+
 def _is_probability(name: str, value: Any) -> bool:
-    return isinstance(value, float) and 0.0 < value <= 1.0 and bool(_PROBABILITY.search(name))
+    return _is_in_use(value) and bool(_PROBABILITY.search(name))
+
+
+def _is_in_use(value: Any) -> bool:
+    return isinstance(value, float) and 0.0 < value <= 1.0
