@@ -39,7 +39,7 @@ def _probabilities(module: nn.Module) -> Iterator[tuple[Any, str]]:
     """Yield the attributes of submodules, and of their configurations, that are probabilities."""
     seen: set[int] = set()
     for child in module.modules():
-        if _drops(child) and _is_in_use(getattr(child, "p", None)):
+        if _drops(child):
             yield child, "p"
         for name, value in list(vars(child).items()):
             if _is_probability(name, value):
@@ -53,13 +53,12 @@ def _probabilities(module: nn.Module) -> Iterator[tuple[Any, str]]:
 
 
 def _drops(module: nn.Module) -> bool:
-    """Tell whether the attribute ``p`` of a module is a probability of dropping something."""
-    return isinstance(module, _DropoutNd) or bool(_DROPPING.search(type(module).__name__))
+    """Tell whether a module drops things with the probability ``p``."""
+    if not (isinstance(module, _DropoutNd) or _DROPPING.search(type(module).__name__)):
+        return False
+    p = getattr(module, "p", None)
+    return isinstance(p, int | float) and 0 < p <= 1
 
 
 def _is_probability(name: str, value: Any) -> bool:
-    return _is_in_use(value) and bool(_PROBABILITY.search(name))
-
-
-def _is_in_use(value: Any) -> bool:
-    return isinstance(value, float) and 0.0 < value <= 1.0
+    return isinstance(value, float) and 0.0 < value <= 1.0 and bool(_PROBABILITY.search(name))
