@@ -6,6 +6,7 @@ import random
 import sys
 import time
 import traceback
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -116,11 +117,15 @@ class Trace:
         if not found:
             self.reached[forward][name] += _UNKNOWN
         passes: set[str] = set()
+        # A graph that held the trace would hold, through the module, whatever holds the graph:
+        # a cycle that Python's collector does not see.
+        this = weakref.ref(self)
 
         def reach(_: Tensor) -> None:
-            if self.now not in passes:
-                passes.add(self.now)
-                self.reached[forward][name] += 1
+            trace = this()
+            if trace is not None and trace.now not in passes:
+                passes.add(trace.now)
+                trace.reached[forward][name] += 1
 
         for tensor in found:
             if tensor.requires_grad:
