@@ -58,9 +58,7 @@ THREE = narrowed(bn_momentum="0.1,1.0,none", wrapper="ddp")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_ranks_of_torchrun_come_to_the_outcomes_of_a_pool(
-    size: int, rank_pool: RankPool, tmp_path: Path
-) -> None:
+def test_torchrun_and_a_pool_come_to_the_same_outcomes(size: int, tmp_path: Path) -> None:
     arm = "torch_checkpoint"
     mixed = narrowed(bn_momentum="0.1,none", running_stats="on,off", wrapper="none,ddp")
 
@@ -73,9 +71,9 @@ def test_ranks_of_torchrun_come_to_the_outcomes_of_a_pool(
     found = outcomes(tmp_path / "out")
     assert set(found.values()) == {"equal", "differs"}
     assert {row.ranks for row in read_rows(tmp_path / "out")} == {size}
-    # How many ranks there are makes no difference to them.
-    options = RunOptions(arm=arm_named(arm))
-    rows = [run_case(parse_case(case), rank_pool, options) for case in found]
+    with RankPool(size) as pool:
+        options = RunOptions(arm=arm_named(arm))
+        rows = [run_case(parse_case(case), pool, options) for case in found]
     assert {row.case: row.outcome for row in rows} == found
 
 
