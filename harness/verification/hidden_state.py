@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from harness.side_effects import LEFT_OUT
 from harness.verification.hidden_writes import Written
 from harness.walking import dotted_modules
+from wcn_ckpt.checkpointing.parts import attributes_of
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _SEQUENCES = (list, tuple, deque)
@@ -45,14 +46,12 @@ def snapshot(module: nn.Module) -> dict[str, Any]:
     """
     walk = _Walk()
     for prefix, child in dotted_modules(module):
-        for name, value in vars(child).items():
+        for name, value in attributes_of(child):
             if name not in LEFT_OUT:
                 walk.value(f"{prefix}{name}", value, 0)
         for hooks in _HOOKS:
             for hook in vars(child)[hooks].values():
                 walk.value(f"{prefix}{hooks}", hook, 0)
-        for name, value in _slots(child):
-            walk.value(f"{prefix}{name}", value, 0)
         for kind in type(child).__mro__:
             walk.kind(kind, 0)
     return walk.found
@@ -163,7 +162,7 @@ class _Walk:
         elif isinstance(value, functools.partial):
             yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
         elif not isinstance(value, nn.Module | types.ModuleType) and _is_entered(type(value)):
-            yield from ((f".{name}", item) for name, item in _attributes(value))
+            yield from ((f".{name}", item) for name, item in attributes_of(value))
 
 
 def _is_entered(kind: type) -> bool:
@@ -179,19 +178,6 @@ def _names(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
-
-
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    yield from list(getattr(value, "__dict__", {}).items())
-    yield from _slots(value)
-
-
-def _slots(value: Any) -> Iterator[tuple[str, Any]]:
-    for kind in type(value).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                yield name, getattr(value, name)
 
 
 def _copied(tensor: Tensor) -> Any:

@@ -373,6 +373,17 @@ class WritesASlot(Writes):
         self.seen += 1
 
 
+class WritesAPrivateSlot(Writes):
+    __slots__ = ("__seen",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.__seen = 0
+
+    def write(self, x: Tensor) -> None:
+        self.__seen += 1
+
+
 class WritesAnIterator(Writes):
     def __init__(self) -> None:
         super().__init__()

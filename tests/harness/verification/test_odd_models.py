@@ -75,6 +75,7 @@ UNSAFE = [
     (odd.WritesInDict, odd.rows, "a replay wrote 'stats['deep']['mean']'"),
     (odd.WritesInObject, odd.rows, "a replay wrote 'state.seen' (3 before"),
     (odd.WritesASlot, odd.rows, "a replay wrote 'seen' (3 before"),
+    (odd.WritesAPrivateSlot, odd.rows, "a replay wrote '_WritesAPrivateSlot__seen' (3 before"),
     (odd.WritesAnIterator, odd.rows, "(count(3) before the backward, count(4) after it)"),
     (odd.WritesAClosure, odd.rows, "bump.seen' (3 before"),
     (odd.WritesItsClass, odd.rows, "a replay wrote 'WritesItsClass.total' (list of"),
