@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.utils import _apply_to_tensors
 from torch.nn.parallel.distributed import _find_tensors
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
@@ -95,3 +96,38 @@ def test_data_parallel_finds_output_tensors() -> None:
     found = [id(tensor) for tensor in _find_tensors([voxels])]  # type: ignore[no-untyped-call]
 
     assert id(voxels.feature_tensor) in found
+
+
+def test_data_parallel_finds_coordinates_that_carry_a_gradient() -> None:
+    places = torch.rand(4, 3, requires_grad=True)
+    points = Points(places, torch.rand(4, 2), [0, 4])
+
+    found = _find_tensors(points)  # type: ignore[no-untyped-call]  # torch gives it no types
+
+    assert any(tensor is places for tensor in found)
+
+
+def test_sharded_training_casts_features_and_nothing_else() -> None:
+    """FSDP2 casts the inputs of a unit with this function of torch's."""
+    size = torch.tensor(0.05)
+    voxels = Voxels(
+        torch.tensor([[0, 0, 0], [2, 0, 0]]), torch.rand(2, 4), [0, 2], stride=2, voxel_size=size
+    )
+    voxels.spatial_cache["table"] = torch.rand(1)
+    points = Points(torch.rand(4, 3), torch.rand(4, 2), [0, 4])
+
+    cast = _apply_to_tensors(_to_bfloat16, {"voxels": voxels, "points": [points]})
+
+    seen, seen_points = cast["voxels"], cast["points"][0]
+    assert torch.equal(seen.feats, voxels.feats.bfloat16())
+    assert seen.tensor_stride == (2, 2, 2)
+    assert seen.batched_coordinates is voxels.batched_coordinates
+    assert seen.voxel_size is size
+    assert seen.spatial_cache is voxels.spatial_cache
+    assert set(seen.extra_attributes) == set(voxels.extra_attributes)
+    assert seen_points.feats.dtype is torch.bfloat16
+    assert torch.equal(seen_points.coordinate_tensor, points.coordinate_tensor)
+
+
+def _to_bfloat16(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.bfloat16() if tensor.is_floating_point() else tensor

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-# DistributedDataParallel(find_unused_parameters=True) finds the tensors in an output's dataclass
-# fields; it does not ask the pytree.
+# Two tools look at dataclass fields and do not ask the pytree. DistributedDataParallel(
+# find_unused_parameters=True) finds the tensors of an output in them. FSDP2 with mixed precision
+# casts those of an input, and builds it anew with `dataclasses.replace`: features are to be cast,
+# coordinates are not, so `batched_coordinates` is no dataclass and `free_attributes` no dict.
 @dataclass(init=False, repr=False, eq=False)
 class Geometry(RowArithmetic):
     """A batch of clouds: coordinates (N, 3), features (N, C) and any further attributes.
@@ -42,7 +45,8 @@ class Geometry(RowArithmetic):
 
     batched_coordinates: BatchedCoordinates
     batched_features: CatFeatures
-    extra_attributes: dict[str, Any]
+    coordinate_tensor: Tensor
+    free_attributes: Mapping[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Tell torch's pytree about each kind of geometry."""
@@ -71,6 +75,8 @@ class Geometry(RowArithmetic):
             ValueError: lengths, offsets, shapes or devices do not agree, or coordinates are not
                 valid.
         """
+        extra.pop("coordinate_tensor", None)  # dataclasses.replace passes what fields repeat
+        extra = {**extra.pop("free_attributes", {}), **extra}
         table = None if offsets is None else as_offsets(offsets)
         check_forms(batched_coordinates, batched_features, table)
         coordinates = self._wrap_coordinates(batched_coordinates, table, device)
@@ -87,10 +93,15 @@ class Geometry(RowArithmetic):
         self._assign(coordinates, features, extra)
         return self
 
-    @property
+    @property  # type: ignore[no-redef]
     def coordinate_tensor(self) -> Tensor:
         """(N, 3) coordinates."""
         return self.batched_coordinates.tensor
+
+    @property  # type: ignore[no-redef]
+    def free_attributes(self) -> Mapping[str, Any]:
+        """A view of `extra_attributes` to read."""
+        return MappingProxyType(self.extra_attributes)
 
     coordinates = coordinate_tensor
 
@@ -275,7 +286,7 @@ class Geometry(RowArithmetic):
     ) -> None:
         self.batched_coordinates = coordinates
         self.batched_features = features
-        self.extra_attributes = extra
+        self.extra_attributes: dict[str, Any] = extra
 
     def _wrap_coordinates(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,9 +14,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-# DistributedDataParallel(find_unused_parameters=True) finds the tensors in an output's dataclass
-# fields; it does not ask the pytree.
-@dataclass(init=False, repr=False, eq=False)
 class BatchedTensor:
     """Rows of B clouds in one (N, C) tensor, with the offsets that separate them.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -13,8 +14,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+# A dataclass for the tools that `Geometry` names.
+@dataclass(init=False, repr=False, eq=False)
 class CatFeatures(RowArithmetic, BatchedTensor):
     """Features of shape (N, C), cloud after cloud, of any dtype."""
+
+    tensor: Tensor
+    offsets: Tensor
 
     @property
     def num_channels(self) -> int:
