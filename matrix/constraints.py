@@ -47,6 +47,11 @@ _CAST_BEFORE = (
     "its forward did not, which torch's selective checkpointing refuses"
 )
 
+_MARKS = (
+    "torch's selective checkpointing counts the profiler's marks of FSDP2, and a unit below a "
+    "boundary that is gathered already sets fewer of them"
+)
+
 
 def _only_under(others: tuple[str, ...], axis: str, value: Value, reason: str) -> Constraint:
     return Constraint({"wrapper": others, axis: (value,)}, "inapplicable", reason)
@@ -153,8 +158,17 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         when={"selective": (True,), "fsdp_units": ("inside",)},
         kind="checkpoint_raises",
-        reason="torch's selective checkpointing counts the profiler's marks of FSDP2, and a unit "
-        "that is gathered already sets fewer of them",
+        reason=_MARKS,
+    ),
+    Constraint(
+        when={
+            "selective": (True,),
+            "wrapper": ("fsdp2",),
+            "fsdp_units": ("block",),
+            "nesting": ("nested",),
+        },
+        kind="checkpoint_raises",
+        reason=_MARKS,
     ),
     Constraint(
         when={
