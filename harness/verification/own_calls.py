@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import nn
 
-from wcn_ckpt.checkpointing.functions import TORCH_KEYWORDS
-from wcn_ckpt.checkpointing.takeover import plain_checkpoint, take_over
+from wcn_ckpt.checkpointing.functions import TORCH_KEYWORDS, plain_checkpoint
+from wcn_ckpt.checkpointing.takeover import take_over
 
 
 class OwnCalls:
@@ -49,11 +49,10 @@ def switch_of(module: nn.Module) -> OwnCalls | None:
 def counted() -> Iterator[list[str]]:
     """Note the names of the functions that torch's checkpoint is given."""
     seen: list[str] = []
-    plain = plain_checkpoint()
 
     def note(function: Any, *args: Any, **kwargs: Any) -> Any:
         seen.append(getattr(function, "__qualname__", type(function).__name__))
-        return plain(function, *args, **kwargs)
+        return plain_checkpoint(function, *args, **kwargs)
 
     give_back = take_over(note)
     try:

@@ -13,7 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from tests.checkpointing.foreign import train
 from tests.checkpointing.steps import differences
 from wcn_ckpt import preserve_replay_state
-from wcn_ckpt.checkpointing.takeover import plain_checkpoint, take_over
+from wcn_ckpt.checkpointing.functions import plain_checkpoint
+from wcn_ckpt.checkpointing.takeover import take_over
 
 decorate: Any = checkpoint
 DECORATES = inspect.signature(checkpoint).parameters["function"].default is None
@@ -67,7 +68,7 @@ def test_calls_are_given_back_to_whoever_got_them_before() -> None:
         return 2 * x
 
     def passed_on(function: object, *args: object, **kwargs: object) -> object:
-        return plain_checkpoint()(function, *args, **kwargs)
+        return plain_checkpoint(function, *args, **kwargs)
 
     x = torch.ones(2)
     first = take_over(doubled)

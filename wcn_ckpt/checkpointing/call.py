@@ -23,7 +23,11 @@ from wcn_ckpt.checkpointing.contexts import (
     told_of_hooks,
 )
 from wcn_ckpt.checkpointing.errors import InactiveBoundaryWarning
-from wcn_ckpt.checkpointing.functions import DEFAULT_KEYWORDS, CheckpointFunction
+from wcn_ckpt.checkpointing.functions import (
+    DEFAULT_KEYWORDS,
+    CheckpointFunction,
+    plain_checkpoint,
+)
 from wcn_ckpt.checkpointing.replay.frame import ReplayFrame
 from wcn_ckpt.checkpointing.replay.known import (
     has_read_state,
@@ -111,7 +115,7 @@ def checkpointed_call(
         keeps_generator = function.keywords == DEFAULT_KEYWORDS and current_accelerator() is None
         frame = ReplayFrame(boundary, fn, memory, plan, call, function, keeps_generator)
         if keeps_generator:
-            return function(frame, *saved, preserve_rng_state=False)
+            return plain_checkpoint(frame, *saved, use_reentrant=False, preserve_rng_state=False)
         return function(frame, *saved)
     frame = ReplayFrame(boundary, fn, memory, plan, call, function)
     users = function.keywords.get("context_fn") or noop_context_fn

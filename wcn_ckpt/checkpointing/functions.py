@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.utils.checkpoint import checkpoint, noop_context_fn
@@ -13,6 +13,9 @@ from wcn_ckpt.checkpointing.contexts import HOOKS_KEYWORD
 
 CheckpointFunction = Any
 """A callable `function(fn, *args, **kwargs)`; torch's own is always stored as a partial."""
+
+plain_checkpoint: Callable[..., Any] = getattr(checkpoint, "__wrapped__", checkpoint)
+"""Torch's checkpoint without the wrapper that keeps Dynamo out: for calls that nothing traces."""
 
 _REENTRANT_REMEDY = (
     "Reentrant checkpointing is not supported: it replays the block under no_grad bookkeeping of "

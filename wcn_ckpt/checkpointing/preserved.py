@@ -14,11 +14,11 @@ from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.utils.checkpoint import checkpoint
 
 from wcn_ckpt.checkpointing.call import checkpointed_call
-from wcn_ckpt.checkpointing.functions import TORCH_KEYWORDS
+from wcn_ckpt.checkpointing.functions import TORCH_KEYWORDS, plain_checkpoint
 from wcn_ckpt.checkpointing.regions import Region, calling_modules, modules_of
 from wcn_ckpt.checkpointing.replay.frame import ReplayFrame
 from wcn_ckpt.checkpointing.replay.options import ReplayOptions
-from wcn_ckpt.checkpointing.takeover import plain_checkpoint, take_over
+from wcn_ckpt.checkpointing.takeover import take_over
 
 CURE = (
     "Reentrant checkpointing runs the forward without a graph and cannot be given state. Make the "
@@ -183,7 +183,7 @@ def _checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
                 owner, modules = table.owner(caller), [caller, *modules]
         if owner is not None:
             return owner.checkpoint(modules, function, args, kwargs)
-    return plain_checkpoint()(function, *args, **kwargs)
+    return plain_checkpoint(function, *args, **kwargs)
 
 
 def _first_owner(modules: list[nn.Module]) -> PreservedReplayState | None:

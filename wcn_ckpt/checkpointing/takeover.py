@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from wcn_ckpt.checkpointing.functions import plain_checkpoint
+
 Handler = Callable[..., Any]
 """Called as `handler(function, *args, **kwargs)` in place of torch's checkpoint."""
 
@@ -26,18 +28,12 @@ _UNTRACED = "__dynamo_disable"
 _SEEN = object()
 
 
-def plain_checkpoint() -> Callable[..., Any]:
-    """Torch's checkpoint function itself, whose calls nobody takes over."""
-    function: Callable[..., Any] = getattr(checkpoint, "__wrapped__", checkpoint)
-    return function
-
-
 def take_over(handler: Handler) -> Callable[[], None]:
     """Send every eager call of torch's checkpoint to `handler`, from now on.
 
     Args:
         handler: gets what the function got, also from a function that torch's checkpoint
-            decorates; it calls `plain_checkpoint()` to go on.
+            decorates; it calls `plain_checkpoint` to go on.
 
     Returns:
         A function that gives the calls back to whoever got them before.
@@ -45,16 +41,15 @@ def take_over(handler: Handler) -> Callable[[], None]:
     Raises:
         RuntimeError: this release of torch calls its function in another way.
     """
-    plain = plain_checkpoint()
 
     def dispatch(*args: Any, **kwargs: Any) -> Any:
         if not args and kwargs.get("function") is None:
-            return plain(**kwargs)  # a decorator is made, or torch says what is missing
+            return plain_checkpoint(**kwargs)  # a decorator is made, or torch says what is missing
         function = args[0] if args else kwargs["function"]
         return _SEEN if function is _probe else handler(*args, **kwargs)
 
     untraced = torch.compiler.disable(dispatch)  # type: ignore[no-untyped-call]
-    give_back = [_set(plain, _UNTRACED, untraced)]
+    give_back = [_set(plain_checkpoint, _UNTRACED, untraced)]
     try:
         seen = checkpoint(_probe, use_reentrant=False) is _SEEN
         if seen and _decorates():
@@ -77,7 +72,7 @@ def take_over(handler: Handler) -> Callable[[], None]:
 
 def _decorates() -> bool:
     """Whether torch's checkpoint, called without a function, returns a decorator."""
-    first = next(iter(inspect.signature(plain_checkpoint()).parameters.values()))
+    first = next(iter(inspect.signature(plain_checkpoint).parameters.values()))
     return first.default is not inspect.Parameter.empty
 
 

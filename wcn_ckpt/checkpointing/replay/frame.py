@@ -74,6 +74,7 @@ class ReplayFrame:
     """
 
     _started = False
+    _loose: tuple[Any, ...] = ()
     _is_guided = False
     _entry: Sequence[EntryState] = ()
     _draws: Draws | None = None
@@ -92,9 +93,10 @@ class ReplayFrame:
         keeps_generator: bool = False,
     ) -> None:
         self._boundary = boundary
-        # What a bound method of a module refers to is in the plan.
-        self._loose = () if type(fn) is MethodType or isinstance(fn, nn.Module) else (fn,)
         self._fn = Recollection(fn) if plan.recalls else fn
+        # What a bound method of a module refers to is in the plan.
+        if type(fn) is not MethodType and not isinstance(fn, nn.Module):
+            self._loose = (fn,)
         self._memory = memory
         self._plan = plan
         self._call = call

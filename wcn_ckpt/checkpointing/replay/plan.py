@@ -158,7 +158,7 @@ class ReplayPlan:
             and self._root is boundary._modules
             and not any(self._empty)
             and (not self._buffers or list(map(len, self._buffers)) == self._buffer_counts)
-            and self.same_entries()
+            and all(map(is_, chain.from_iterable(self._views), self._entries))
         )
 
     def same_entries(self) -> bool:

@@ -10,6 +10,7 @@ import ctypes
 import random
 import sys
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -123,6 +124,7 @@ class _Unknown:
 
 
 _watch = _Watch()
+_read_mark = attrgetter("python.value", "instance.gauss_next", "numpy.value")
 
 
 def global_states() -> GlobalStates:
@@ -135,7 +137,7 @@ def global_states() -> GlobalStates:
     numpy_random = watch.numpy_random
     if numpy_random is None or numpy_random._bit_generator is not watch.bit_generator:
         watch.find_numpy()
-    mark = watch.python.value, watch.instance.gauss_next, watch.numpy.value
+    mark = _read_mark(watch)
     if mark != watch.latest.mark:
         watch.latest = GlobalStates(mark)
     return watch.latest
@@ -143,8 +145,7 @@ def global_states() -> GlobalStates:
 
 def have_moved(states: GlobalStates) -> bool:
     """Whether the words have changed since `global_states` gave these states."""
-    watch = _watch
-    return bool(states.mark != (watch.python.value, watch.instance.gauss_next, watch.numpy.value))
+    return bool(states.mark != _read_mark(_watch))
 
 
 def present_states(exact: bool) -> GlobalStates:
