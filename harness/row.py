@@ -54,6 +54,8 @@ class Row:
     """Wall time."""
     command: str = ""
     """The command that runs this case again, where that is not ``ckpt-lab replay``."""
+    unchecked: str = ""
+    """What could not be looked at although the case has a verdict, why, and what to do."""
 
     @property
     def passed(self) -> bool:
@@ -94,6 +96,7 @@ class Row:
             "seconds": self.seconds,
             **({"tolerances": dict(self.tolerances)} if self.tolerances else {}),
             **({"command": self.command} if self.command else {}),
+            **({"unchecked": self.unchecked} if self.unchecked else {}),
         }
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -197,7 +197,7 @@ class CkptLab:
         self._assert_all(cases_of_subject(subject, suite, **options))
 
     def check(self, case: LabCase) -> Row:
-        """Run one case and fail the test where it does not end as expected.
+        """Run one case and fail the test where it does not end as expected, or is not all checked.
 
         Args:
             case: The case.
@@ -206,7 +206,7 @@ class CkptLab:
             Its row.
         """
         row = self._run(case)
-        if not row.passed:
+        if not _is_proven(row):
             pytest.fail(row_text(row), pytrace=False)
         return row
 
@@ -218,7 +218,7 @@ class CkptLab:
         return replace(row, command=case.command)
 
     def _assert_all(self, cases: Sequence[LabCase]) -> None:
-        failed = [row for row in map(self._run, cases) if not row.passed]
+        failed = [row for row in map(self._run, cases) if not _is_proven(row)]
         if failed:
             pytest.fail(rows_text(failed, len(cases)), pytrace=False)
 
@@ -238,8 +238,14 @@ def rows_text(failed: Sequence[Row], total: int) -> str:
 
 def row_text(row: Row) -> str:
     """Return what a test shows of one case that failed: its findings, and how to run it again."""
-    texts: Iterable[str] = (finding_text(finding, everything=True) for finding in row.findings)
+    texts = [finding_text(finding, everything=True) for finding in row.findings]
+    if row.unchecked:
+        texts.append(f"  not checked: {row.unchecked}")
     return "\n".join([f"{row.outcome}: {row.case}", *texts, f"replay: {row.replay_command}"])
+
+
+def _is_proven(row: Row) -> bool:
+    return row.passed and not row.unchecked
 
 
 def _name_of(value: Any, what: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from harness.checklist.figures import Measurement
 from harness.checklist.points import (
@@ -16,6 +17,7 @@ from harness.checklist.points import (
     Answer,
     Checklist,
     Point,
+    Status,
 )
 from harness.findings import NEVER_REPLAYED, Finding
 from harness.row import Row
@@ -61,7 +63,7 @@ def checklist(name: str, rows: Sequence[Row], measurement: Measurement | str) ->
             _calls(rows, measured, why),
             _types(measured, why),
             _costs(measured, why),
-            _judged(STATE, rows, "buffers, attributes, generators and random order equal"),
+            _state(rows),
         ),
     )
 
@@ -114,6 +116,15 @@ def _judged(point: Point, rows: Sequence[Row], what: str) -> Answer:
     if failing_elsewhere:
         text += f"; {failing_elsewhere} of them with findings at other points"
     return Answer(point=point, status="pass", text=text)
+
+
+def _state(rows: Sequence[Row]) -> Answer:
+    answer = _judged(STATE, rows, "buffers, attributes, generators and random order equal")
+    unchecked = next((row.unchecked for row in rows if row.unchecked), "")
+    if not unchecked:
+        return answer
+    status: Status = "not measured" if answer.status == "pass" else answer.status
+    return replace(answer, status=status, text=f"{answer.text}, but {unchecked}")
 
 
 def _first_finding(point: Point, rows: Iterable[Row]) -> tuple[Row, Finding, int] | None:

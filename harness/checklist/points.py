@@ -87,9 +87,14 @@ class Checklist:
         return [answer for answer in self.answers if answer.status == "finding"]
 
     @property
+    def unanswered(self) -> Sequence[Answer]:
+        """The answers that are none."""
+        return [answer for answer in self.answers if answer.status == "not measured"]
+
+    @property
     def summary(self) -> str:
         """The statuses in a few words."""
         if not self.findings:
-            missing = [a.point.name for a in self.answers if a.status != "pass"]
+            missing = [answer.point.name for answer in self.unanswered]
             return "pass" + (f", not measured: {', '.join(missing)}" if missing else "")
         return f"finding: {', '.join(answer.point.name for answer in self.findings)}"

@@ -89,10 +89,9 @@ class _Walk:
         if id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        numpy = sys.modules.get("numpy")
         if isinstance(value, Tensor):
             self.found[path] = _copied(value)
-        elif numpy is not None and isinstance(value, numpy.ndarray):
+        elif _is_array(value) and not value.dtype.hasobject:
             self.found[path] = value.copy() if value.size <= _LARGEST else value.sum()
         elif isinstance(value, itertools.count):
             self.found[path] = repr(value)
@@ -154,7 +153,7 @@ class _Walk:
         if isinstance(value, Mapping):
             self.found[path] = f"{type(value).__name__} of {len(value)}"
             yield from ((f"[{key!r}]", item) for key, item in list(value.items()))
-        elif isinstance(value, _SEQUENCES):
+        elif isinstance(value, _SEQUENCES) or (_is_array(value) and value.ndim):
             self.found[path] = f"{type(value).__name__} of {len(value)}"
             yield from ((f"[{index}]", item) for index, item in enumerate(list(value)))
         elif isinstance(value, set | frozenset):
@@ -163,6 +162,11 @@ class _Walk:
             yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
         elif not isinstance(value, nn.Module | types.ModuleType) and _is_entered(type(value)):
             yield from ((f".{name}", item) for name, item in attributes_of(value))
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 def _is_entered(kind: type) -> bool:

@@ -10,6 +10,8 @@ from harness.findings import CauseKind, Finding
 from harness.job import Job, make_job
 from harness.ranks import Ranks
 from harness.ranks.context import RankContext
+from harness.ranks.pool import RankResult
+from harness.report.escape import one_line
 from harness.row import Row
 from matrix.case import Case
 
@@ -38,7 +40,7 @@ def hidden_writes(job: Job, context: RankContext) -> list[Written]:
         context: The rank this runs on.
 
     Returns:
-        What only replays write. Nothing where a step raises.
+        What only replays write.
     """
     from harness.checklist.step import Step
     from harness.verification.hidden_state import snapshot, written
@@ -51,11 +53,8 @@ def hidden_writes(job: Job, context: RankContext) -> list[Written]:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return written(before, snapshot(step.module))
 
-    try:
-        ordinary = {change.path for change in of(ORDINARY)}
-        return [change for change in of(job.arm) if change.path not in ordinary]
-    except Exception:
-        return []  # the case itself says what raises
+    ordinary = {change.path for change in of(ORDINARY)}
+    return [change for change in of(job.arm) if change.path not in ordinary]
 
 
 def with_hidden_writes(row: Row, case: Case, arm: Arm, ranks: Ranks, timeout: float) -> Row:
@@ -69,12 +68,17 @@ def with_hidden_writes(row: Row, case: Case, arm: Arm, ranks: Ranks, timeout: fl
         timeout: Seconds after which it is given up.
 
     Returns:
-        The row, which differs where something was found.
+        The row, which differs where something was found, and says so where nobody could look.
     """
     if not row.passed and row.outcome != "differs":
         return row
     job = make_job(case, arm=arm.install, seed=row.seed, arm_arguments=arm.arguments)
-    result = ranks.run(_TASK, job, timeout)[0]
+    results = ranks.run(_TASK, job, timeout)
+    failed = [result for result in results if result.status != "returned"]
+    if failed:
+        # Other ranks are still busy because they wait for the one that raised or died.
+        first = min(failed, key=lambda result: (result.status == "stalled", result.rank))
+        return replace(row, unchecked=_unchecked(first, timeout))
     known = {finding.path.partition("[")[0] for finding in row.findings}
     new = [
         Finding(
@@ -88,7 +92,21 @@ def with_hidden_writes(row: Row, case: Case, arm: Arm, ranks: Ranks, timeout: fl
             kind=CauseKind.STATE_WRITTEN,
             phase="replay 1",
         )
-        for path, before, after in (result.value if result.status == "returned" else ())
+        for path, before, after in results[0].value
         if f"attributes/{path}".partition("[")[0] not in known
     ]
     return replace(row, outcome="differs", findings=(*row.findings, *new)) if new else row
+
+
+def _unchecked(result: RankResult, timeout: float) -> str:
+    if result.status == "stalled":
+        why = f"the step for it did not come to an end in {timeout:g} s"
+        todo = "give it more with --case-timeout"
+    else:
+        happened = "raised" if result.status == "raised" else f"ended rank {result.rank}"
+        why = f"the step for it {happened}: {result.error}"
+        todo = (
+            "make that pass, or read through the forward: what it writes besides buffers belongs "
+            "under 'if not wcn_ckpt.is_replaying():'"
+        )
+    return f"what only replays write was not looked for: {one_line(why)}; {todo}"

@@ -71,12 +71,15 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """0 all pass; 1 a finding; 2 the call is wrong; 3 a case hung or a rank crashed."""
+        """0 all pass; 1 not all do; 2 the call is wrong; 3 a case hung or a rank crashed."""
         if self.problem:
             return 3 if self.broken else 2 if self.bad_call else 1
         if any(row.outcome in BROKEN for row in self.rows):
             return 3
-        return 1 if self.failing or (self.checklist and self.checklist.findings) else 0
+        if self.failing:
+            return 1
+        asked = self.checklist
+        return 1 if asked is not None and (asked.findings or asked.unanswered) else 0
 
     @property
     def findings(self) -> list[Finding]:
@@ -98,8 +101,11 @@ class Report:
             return "a case hung or a rank crashed"
         numbers = {finding.kind for finding in self.findings}
         what = "double updates" if CauseKind.REPEATED_UPDATE in numbers else "findings"
-        if not self.failing:
-            return "the same numbers, with a finding in the checklist"
+        if not self.failing and self.checklist is not None:
+            if self.checklist.findings:
+                return "the same numbers, with a finding in the checklist"
+            missing = ", ".join(answer.point.name for answer in self.checklist.unanswered)
+            return f"no finding, but not checked: {missing}, see below"
         return f"NOT safe to checkpoint as it is: {what}, see below"
 
     @property

@@ -66,7 +66,7 @@ def _chooser(
         row = with_hidden_writes(row, case, arm, ranks, request.case_timeout)
         job = make_job(case, arm=arm.install, seed=request.seed, arm_arguments=arm.arguments)
         result = ranks.run(_MEASURE, job, request.case_timeout)[0]
-        why = "" if row.passed else row.findings[0].cause
+        why = row.unchecked if row.passed else row.findings[0].cause
         if result.status != "returned":
             return Choice(
                 label=label,
@@ -78,7 +78,7 @@ def _chooser(
                 safe=False,
                 why=why or result.error,
             )
-        return _choice(label, names, result.value, safe=row.passed, why=why)
+        return _choice(label, names, result.value, safe=row.passed and not row.unchecked, why=why)
 
     return choose
 
