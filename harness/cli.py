@@ -16,11 +16,11 @@ from harness.bench.options import OptionalJsonFile
 from harness.compare_command import compare
 from harness.list_command import list_cases
 from harness.options import (
-    ArmName,
     AxisValues,
-    Backend,
     CaseTimeout,
-    Device,
+    OptionalArmName,
+    OptionalBackend,
+    OptionalDevice,
     Ranks,
     Seed,
     Seeds,
@@ -73,7 +73,7 @@ def run(
     suite: Suite = "smoke",
     subject: Subjects = None,
     axis: AxisValues = None,
-    arm: ArmName = "checkpointed",
+    arm: OptionalArmName = None,
     ranks: Ranks = None,
     group_size: Annotated[
         int | None,
@@ -103,8 +103,8 @@ def run(
     ] = None,
     seed: Seed = 0,
     seeds: Seeds = 1,
-    device: Device = "cpu",
-    backend: Backend = "auto",
+    device: OptionalDevice = None,
+    backend: OptionalBackend = None,
     case_timeout: CaseTimeout = 60.0,
     baseline: Annotated[
         Path | None,
@@ -112,7 +112,11 @@ def run(
     ] = None,
     last_failed: Annotated[
         bool,
-        typer.Option("--last-failed", help="Run what was not as expected in the latest run."),
+        typer.Option(
+            "--last-failed",
+            help="Run what was not as expected in the latest run, with its arm, seeds, device, "
+            "backend and ranks.",
+        ),
     ] = False,
     stop_early: Annotated[
         bool, typer.Option("-x", help="Stop after the first case that is not ok.")
@@ -137,8 +141,7 @@ def run(
     from harness.baseline import BaselineError
     from harness.commands import run_suite
     from harness.ranks import RankStartError
-    from harness.ranks.launch import resolve_size
-    from harness.request import RunRequest
+    from harness.request import RunRequest, judging_options
     from harness.runner import ArmError
     from harness.shards import Shard
     from harness.store import StoreError
@@ -146,13 +149,18 @@ def run(
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out: the folder to continue")
     with bad_values_are_usage_errors():
+        judging = judging_options(
+            last_failed,
+            arm=arm,
+            ranks=ranks,
+            group_size=group_size,
+            device=device,
+            backend=backend,
+        )
         request = RunRequest(
             suite=suite,
             subjects=tuple(subject or ()),
             axes=tuple(axis or ()),
-            arm=arm,
-            ranks=resolve_size(ranks),
-            group_size=group_size,
             shard=None if shard is None else Shard.parse(shard),
             times=times,
             out=out,
@@ -161,11 +169,10 @@ def run(
             case_timeout=case_timeout,
             stop_early=stop_early,
             resume=resume,
-            device=device,
-            backend=backend,
             baseline=baseline,
             last_failed=last_failed,
             checklist=checklist,
+            **judging,
         )
         selections = request.select()
     if not selections:

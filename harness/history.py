@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
 from harness.registered import parse_any_case
 from harness.row import Row
-from harness.store import StoreError, read_rows
+from harness.store import StoreError, read_rows, read_run
 from matrix.axes import AXES
 from matrix.case import Case
 from matrix.programs import build_program
@@ -19,6 +20,7 @@ RESULTS_ROOT = Path("ckpt-lab-results")
 """Where results folders are made when none is given, and where the latest one is remembered."""
 
 _LATEST = "latest"
+_JUDGING = ("arm", "ranks", "device", "backend")
 _STEP_SECONDS = {"block": 0.007, "model": 0.0174}
 
 
@@ -52,6 +54,22 @@ def failed_cases(folder: Path) -> dict[int, list[Case]]:
         if not row.passed:
             failed[row.seed].append(parse_any_case(row.case))
     return dict(failed)
+
+
+def asked_of(folder: Path) -> dict[str, Any]:
+    """Return the options of a run that decide how its cases are judged, but for their seeds.
+
+    Returns:
+        ``arm``, ``device``, ``backend``, and as ``ranks`` how many ran a case together.
+
+    Raises:
+        ValueError: If what the run was asked is not known.
+    """
+    try:
+        asked = read_run(folder)["asked"]
+    except (FileNotFoundError, KeyError):
+        raise StoreError(f"{folder} does not tell what was run in it") from None
+    return {name: asked[name] for name in _JUDGING if name in asked}
 
 
 def estimated_seconds(cases: Sequence[Case], folder: Path) -> float | None:

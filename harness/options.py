@@ -56,9 +56,10 @@ AxisValues = Annotated[
         help=f"Narrow an axis to these values; repeatable. Axes: {_names(AXES)}.",
     ),
 ]
-ArmName = Annotated[
-    str,
-    typer.Option("--arm", help=f"The arm that is judged: {_names(ARMS)}, or 'file.py:install'."),
+_ARM = f"The arm that is judged: {_names(ARMS)}, or 'file.py:install'."
+ArmName = Annotated[str, typer.Option("--arm", help=_ARM)]
+OptionalArmName = Annotated[
+    str | None, typer.Option("--arm", help=_ARM, show_default="checkpointed")
 ]
 Ranks = Annotated[
     int | None,
@@ -81,10 +82,13 @@ Seeds = Annotated[
         help="Number of seeds, from --seed on; each its own array.",
     ),
 ]
-Device = Annotated[str, typer.Option("--device", help="Where the models are: cpu or cuda.")]
-Backend = Annotated[
-    str,
-    typer.Option("--backend", help=f"Backend of the ranks' group on CUDA: {', '.join(BACKENDS)}."),
+_DEVICE = "Where the models are: cpu or cuda."
+Device = Annotated[str, typer.Option("--device", help=_DEVICE)]
+OptionalDevice = Annotated[str | None, typer.Option("--device", help=_DEVICE, show_default="cpu")]
+_BACKEND = f"Backend of the ranks' group on CUDA: {', '.join(BACKENDS)}."
+Backend = Annotated[str, typer.Option("--backend", help=_BACKEND)]
+OptionalBackend = Annotated[
+    str | None, typer.Option("--backend", help=_BACKEND, show_default="auto")
 ]
 CaseTimeout = Annotated[
     float,

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.arms import Arm, arm_named
-from harness.history import failed_cases, latest_folder
+from harness.history import asked_of, failed_cases, latest_folder
 from harness.importing import check_source
 from harness.ranks import BACKENDS
-from harness.ranks.launch import check_group_size, local_size
+from harness.ranks.launch import check_group_size, current_leader, local_size, resolve_size
 from harness.registered import any_subject_named, parse_any_case
 from harness.shards import Shard
 from matrix.axes import axis_named
@@ -105,10 +105,7 @@ class RunRequest(SuiteRequest):
         """Choose the cases, by seed; none where nothing failed and that is what is asked for."""
         if not self.last_failed:
             return super().select()
-        folder = latest_folder()
-        if folder is None:
-            raise ValueError("--last-failed: there is no earlier run in this folder")
-        failed = failed_cases(folder)
+        failed = failed_cases(_run_to_repeat())
         for device in {str(c.assignment["device"]) for cases in failed.values() for c in cases}:
             check_device(device, self.backend, local_size(self.case_ranks))
         return {seed: Selection(tuple(cases), ()) for seed, cases in failed.items()}
@@ -126,6 +123,44 @@ class RunRequest(SuiteRequest):
         texts["last_failed"] = self.last_failed and str(latest_folder())
         texts |= {"ranks": self.case_ranks, "shard": self.shard.text if self.shard else None}
         return {n: list(v) if isinstance(v, tuple) else v for n, v in texts.items()}
+
+
+def judging_options(last_failed: bool, **typed: Any) -> dict[str, Any]:
+    """Return those options of a run that decide how its cases are judged.
+
+    Args:
+        last_failed: Whether failures are repeated: what was not typed is then as it was in their
+            run.
+        **typed: ``arm``, ``ranks``, ``group_size``, ``device`` and ``backend``; None where it was
+            not typed.
+
+    Returns:
+        The number of ranks, and the others where they are not at their defaults.
+
+    Raises:
+        ValueError: If there is no run to repeat, another device than its own is asked for, or
+            torchrun started another number of ranks than is asked for.
+    """
+    given = {name: value for name, value in typed.items() if value is not None}
+    if last_failed:
+        earlier = asked_of(_run_to_repeat())
+        size = earlier.pop("ranks", None)
+        if not given.keys() & {"ranks", "group_size"}:
+            given["ranks" if current_leader() is None else "group_size"] = size
+        if "device" in given and given["device"] != earlier.get("device"):
+            raise ValueError(
+                f"--device {given['device']}, but the cases that --last-failed repeats are on "
+                f"{earlier.get('device')}; leave --device out"
+            )
+        given = {**earlier, **given}
+    return {**given, "ranks": resolve_size(given.get("ranks"))}
+
+
+def _run_to_repeat() -> Path:
+    folder = latest_folder()
+    if folder is None:
+        raise ValueError("--last-failed: there is no earlier run in this folder")
+    return folder
 
 
 def resolve_arm(name: str) -> Arm:

@@ -268,10 +268,16 @@ def test_before_the_first_run_nothing_is_remembered(tmp_path: Path) -> None:
     assert "no earlier run" in lab("run", "--last-failed", cwd=tmp_path).stderr
 
 
-def test_what_failed_last_is_run_again_and_times_are_remembered(after_it: Path) -> None:
+def test_what_failed_last_is_run_again_as_it_was_and_times_are_remembered(after_it: Path) -> None:
     again = lab("run", "--last-failed", "--out", "again", cwd=after_it)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert sorted(row.case for row in read_rows(after_it / "again")) == FAILED
+    assert again.returncode == 1, again.stdout + again.stderr
+    rows = read_rows(after_it / "again")
+    assert sorted(row.case for row in rows) == FAILED
+    assert {(row.arm, row.ranks) for row in rows} == {("torch_checkpoint", 2)}
+
+    ours = lab("run", "--last-failed", "--arm", "checkpointed", cwd=after_it)
+    assert ours.returncode == 0, ours.stdout + ours.stderr
+    assert "2 cases on 2 ranks, arm checkpointed" in ours.stdout
 
     nothing = lab("run", "--last-failed", cwd=after_it)
     assert nothing.returncode == 0

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from harness.history import estimated_seconds, failed_cases, latest_folder, remember
+from harness.ranks import launch
+from harness.request import judging_options
 from harness.row import Outcome, Row
 from harness.store import Store
 from matrix.case import parse_case
@@ -78,3 +82,54 @@ def test_without_recorded_cases_there_is_no_estimate(tmp_path: Path) -> None:
 def test_a_folder_without_results_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no results"):
         failed_cases(tmp_path)
+
+
+ASKED = {"arm": "torch_checkpoint", "ranks": 1, "device": "cpu", "backend": "gloo"}
+
+
+@pytest.fixture
+def _latest_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Store(Path("out"), {**ASKED, "suite": "pr", "seed": 3}):
+        remember(Path("out"))
+
+
+NOTHING_TYPED = dict.fromkeys(("arm", "ranks", "group_size", "device", "backend"))
+
+
+@pytest.mark.usefixtures("_latest_run")
+@pytest.mark.parametrize(
+    ("typed", "judging"),
+    [
+        ({}, ASKED),
+        ({"arm": "checkpointed"}, {**ASKED, "arm": "checkpointed"}),
+        ({"device": "cpu"}, ASKED),
+        ({"ranks": 4}, {**ASKED, "ranks": 4}),
+        ({"ranks": 4, "group_size": 2}, {**ASKED, "ranks": 4, "group_size": 2}),
+        ({"group_size": 1}, {**ASKED, "ranks": 2, "group_size": 1}),
+    ],
+)
+def test_failures_are_repeated_as_they_were_judged_unless_something_else_is_typed(
+    typed: dict[str, Any], judging: dict[str, Any]
+) -> None:
+    options = {**NOTHING_TYPED, **typed}
+
+    assert judging_options(True, **options) == judging
+    defaults = {"ranks": 2, **typed}
+    assert judging_options(False, **options) == defaults
+
+
+@pytest.mark.usefixtures("_latest_run")
+def test_cases_are_not_repeated_on_another_device() -> None:
+    with pytest.raises(ValueError, match="--device cuda, but the cases .* are on cpu; leave"):
+        judging_options(True, **{**NOTHING_TYPED, "device": "cuda"})
+
+
+@pytest.mark.usefixtures("_latest_run")
+def test_ranks_of_torchrun_repeat_cases_in_groups_of_the_size_that_they_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leader = SimpleNamespace(launch=SimpleNamespace(world_size=4))
+    monkeypatch.setattr(launch, "_leader", leader)
+
+    assert judging_options(True, **NOTHING_TYPED) == {**ASKED, "ranks": 4, "group_size": 1}
