@@ -283,7 +283,7 @@ def bench(
         Path | None,
         typer.Option("--plots", parser=folder_name, metavar="FOLDER", help="Draw plots there."),
     ] = None,
-    show_list: Annotated[
+    only_list: Annotated[
         bool, typer.Option("--list", help="List the benchmarks with their goals.")
     ] = False,
 ) -> None:
@@ -292,10 +292,10 @@ def bench(
     The interval of a figure decides whether it reaches its goal. Exit status: 0; 2 the call is
     wrong; 3 a figure could not be measured; 130 interrupted.
     """
-    from harness.bench.command import list_text, run_bench
+    from harness.bench.command import run_bench, show_list
 
-    if show_list:
-        typer.echo(list_text())
+    if only_list:
+        show_list()
         return
     with bad_values_are_usage_errors():
         status = run_bench(names or (), group, samples, json_file, plots)

@@ -29,6 +29,7 @@ def compare(
     """
     from harness.comparison import compare_folders
     from harness.report.compared import comparison_markdown, comparison_text
+    from harness.report.terminal import make_console
     from harness.store import StoreError
 
     if not time_factor > 1:
@@ -37,5 +38,8 @@ def compare(
         comparison = compare_folders(before, after, time_factor)
     except StoreError as error:
         raise typer.BadParameter(str(error)) from None
-    typer.echo((comparison_markdown if markdown else comparison_text)(comparison))
+    if markdown:
+        typer.echo(comparison_markdown(comparison))
+    else:
+        make_console().print(comparison_text(comparison))
     raise typer.Exit(int(bool(comparison.newly_failing)))

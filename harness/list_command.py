@@ -40,10 +40,12 @@ def list_cases(
     ] = False,
 ) -> None:
     """List the cases of a suite."""
+    from harness.report.terminal import make_console
+
     if axes:
         from harness.axes_page import axes_page
 
-        typer.echo(axes_page(), nl=False)
+        make_console().print(axes_page(), end="")
         return
     from harness.commands import count_text
     from harness.request import SuiteRequest
@@ -59,7 +61,7 @@ def list_cases(
         )
         selections = request.select()
         if count:
-            typer.echo(count_text(selections))
+            make_console().print(count_text(selections))
             return
     if boundaries or package:
         from harness.boundaries import boundaries_page, packages_to_read
@@ -67,7 +69,7 @@ def list_cases(
         cases = {case.id: case for s in selections.values() for case in s.cases}
         try:
             packages = packages_to_read(package or ())
-            typer.echo(boundaries_page(cases.values(), suite, packages), nl=False)
+            make_console().print(boundaries_page(cases.values(), suite, packages), end="")
         except ModuleNotFoundError as error:
             raise typer.BadParameter(f"--package: {error}") from None
         return

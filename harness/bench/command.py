@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rich.table import Table
+from rich.text import Text
 
 from harness.bench.benchmark import Benchmark, NotMeasurableError
 from harness.bench.catalogue import BENCHMARKS, choose
@@ -24,19 +24,20 @@ from harness.bench.results import (
     value_text,
 )
 from harness.ranks import RankStartError
+from harness.report.tables import show_table
 from harness.report.terminal import make_console
 
 TO_STDOUT = Path("-")
 _INTERRUPTED, _NOT_MEASURED = 130, 3
 
 
-def list_text() -> str:
-    """Return one line for each benchmark: name, group, goal, what it measures."""
-    width = max(len(benchmark.name) for benchmark in BENCHMARKS)
-    return "\n".join(
-        f"{b.name:{width}}  {b.group:5}  {b.goal_text + ' ' + b.unit:24}  {b.doc}"
+def show_list() -> None:
+    """Print one row for each benchmark: name, group, goal, what it measures."""
+    rows = [
+        [Text(b.name), Text(b.group), Text(f"{b.goal_text} {b.unit}"), Text(b.doc)]
         for b in BENCHMARKS
-    )
+    ]
+    show_table(("benchmark", "group", "goal", "what it measures"), rows, make_console())
 
 
 def run_bench(
@@ -102,20 +103,19 @@ def _measure(benchmark: Benchmark, samples: int | None) -> Row:
 
 
 def _show(document: Document) -> None:
-    table = Table()
-    for column in ("benchmark", "figure", "unit", "interval", "goal", "verdict"):
-        table.add_column(column, no_wrap=True)
-    for row in document["benchmarks"]:
-        table.add_row(
-            row["name"],
-            value_text(row),
-            row["unit"],
-            interval_text(row),
-            goal_text(row),
-            row["verdict"],
-        )
     console = make_console()
-    console.print(table)
+    rows = [
+        [
+            Text(row["name"]),
+            Text(value_text(row)),
+            Text(row["unit"]),
+            Text(interval_text(row)),
+            Text(goal_text(row)),
+            Text(row["verdict"]),
+        ]
+        for row in document["benchmarks"]
+    ]
+    show_table(("benchmark", "figure", "unit", "interval", "goal", "verdict"), rows, console)
     console.print(", ".join(f"{key} {value}" for key, value in document["machine"].items()))
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from harness.faults.injection import Injection, Status
+from harness.report.tables import show_table
 from harness.report.terminal import show_findings
 
 _STYLES: dict[Status, str] = {
@@ -30,18 +29,17 @@ def show_injections(injections: Sequence[Injection], console: Console) -> None:
         injections: What became of each fault.
         console: Where to print.
     """
-    grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
-    for heading in ("fault", "result", "cases", "named", "stands for"):
-        grid.add_column(heading, no_wrap=True)
-    for injection in injections:
-        grid.add_row(
-            injection.fault.name,
+    rows = [
+        [
+            Text(injection.fault.name),
             Text(status_text(injection), style=_STYLES[injection.status]),
-            str(len(injection.rows)),
-            ", ".join(kind.value for kind in injection.kinds) or "-",
-            injection.fault.report,
-        )
-    console.print(grid, crop=False)
+            Text(str(len(injection.rows))),
+            Text(", ".join(kind.value for kind in injection.kinds) or "-"),
+            Text(injection.fault.report),
+        ]
+        for injection in injections
+    ]
+    show_table(("fault", "result", "cases", "named", "stands for"), rows, console)
     for injection in injections:
         if injection.status not in ("caught", "not run"):
             _show_wrong(injection, console)

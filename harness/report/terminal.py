@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -21,21 +21,22 @@ from rich.text import Text
 from harness.baseline import Known
 from harness.findings import Finding, Scalar
 from harness.report.escape import plain
+from harness.report.folding import FoldingConsole, fold
+from harness.report.tables import COLUMN_GAP, EDGES, bare_table
 from harness.report.tally import Table as Tally
 from harness.report.tally import expected_reasons, summary_line, tabulate
 from harness.row import Row
 
 _PLAIN_SECONDS = 5.0
 _PLAIN_WIDTH = 160
-_COLUMN_GAP = 3
 _MOST_CASES = 5
 _MOST_CAUSES = 3
 
 
 def make_console() -> Console:
-    """Return the console of the command line: text is never cut or wrapped by the lab itself."""
+    """Return the console of the command line: text is never cut, and folded on a terminal alone."""
     width = None if sys.stdout.isatty() else _PLAIN_WIDTH
-    return Console(highlight=False, markup=False, soft_wrap=True, width=width)
+    return FoldingConsole(highlight=False, markup=False, emoji=False, soft_wrap=True, width=width)
 
 
 def show_progress(rows: Iterable[Row], total: int, console: Console) -> Iterator[Row]:
@@ -76,8 +77,9 @@ def show_result(rows: Sequence[Row], console: Console) -> None:
         console: Where to print.
     """
     table = tabulate(rows)
-    for first, last in _column_groups(table, console.width):
-        console.print(_grid(table, first, last, console), crop=False)
+    room = _room(table, console)
+    for first, last in _column_groups(table, room):
+        console.print(_grid(table, first, last, room, console), crop=False)
     failing = [row for row in rows if not row.passed]
     for row in failing[:_MOST_CASES]:
         show_findings(row, console)
@@ -89,13 +91,18 @@ def show_result(rows: Sequence[Row], console: Console) -> None:
     console.print(summary_line(rows))
 
 
-def _column_groups(table: Tally, width: int) -> Iterator[tuple[int, int]]:
+def _room(table: Tally, console: Console) -> int:
+    """Return how many columns of the terminal are left beside the labels."""
+    labels = max((len(label) for label, _ in table.lines), default=0)
+    return console.width - labels - (EDGES if console.is_terminal else 0)
+
+
+def _column_groups(table: Tally, left: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of subjects whose columns fit beside each other."""
-    left = width - max((len(label) for label, _ in table.lines), default=0)
     first, room = 0, left
     for number, subject in enumerate(table.subjects):
         texts = (cells[number].text for _, cells in table.lines)
-        wanted = _COLUMN_GAP + max(len(subject), *map(len, texts))
+        wanted = COLUMN_GAP + max(len(subject), *map(len, texts))
         if wanted > room and number > first:
             yield first, number
             first, room = number, left
@@ -103,10 +110,11 @@ def _column_groups(table: Tally, width: int) -> Iterator[tuple[int, int]]:
     yield first, len(table.subjects)
 
 
-def _grid(table: Tally, first: int, last: int, console: Console) -> Table:
-    grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
+def _grid(table: Tally, first: int, last: int, room: int, console: Console) -> Table:
+    grid = bare_table(console)
     for heading in ("cases", *table.subjects[first:last]):
-        grid.add_column(Text(plain(heading)), no_wrap=True)
+        lines = textwrap.wrap(plain(heading), max(room - COLUMN_GAP, 1))
+        grid.add_column(Text("\n".join(lines)), no_wrap=True)
     for label, cells in table.lines:
         shown = cells[first:last]
         texts = [Text(cell.text, style="red" if cell.passed < cell.total else "") for cell in shown]
@@ -136,8 +144,10 @@ def show_findings(
         everything: Print all findings, with tracebacks and stacks, not one for each cause.
         smallest: Whether the case is known to be as small as it can be.
     """
-    outcome = (row.outcome, "green" if row.passed else "bold red")
-    console.print(Text.assemble(outcome, " ", plain(row.case)))
+    heading = f"{row.outcome} {plain(row.case)}"
+    text = Text(fold(heading, console.width) if console.is_terminal else heading)
+    text.stylize("green" if row.passed else "bold red", 0, len(row.outcome))
+    console.print(text)
     shown = list(row.findings)
     if not everything:
         shown = list({finding.cause: finding for finding in reversed(shown)}.values())[::-1]

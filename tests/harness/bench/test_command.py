@@ -111,7 +111,9 @@ def test_an_interrupted_run_writes_what_it_has(made_up: None, tmp_path: Path) ->
 def test_the_list_has_one_line_for_each(made_up: None) -> None:
     out = bench("--list")
 
-    assert [line.split()[:5] for line in out.stdout.splitlines()] == [
+    heading, *lines = (line.split() for line in out.stdout.splitlines())
+    assert heading == "benchmark group goal what it measures".split()
+    assert [line[:5] for line in lines] == [
         ["works", "quick", "at", "most", "20"],
         ["impossible", "quick", "at", "least", "1"],
         ["interrupted", "quick", "none", "s", "made"],
