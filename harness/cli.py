@@ -229,16 +229,22 @@ def faults(
             help="Count the cases of this suite that see each fault: smoke or pr.",
         ),
     ] = None,
+    only_list: Annotated[
+        bool, typer.Option("--list", help="List the faults: name, kind, what is broken.")
+    ] = False,
 ) -> None:
     """Break checkpointing on purpose, and check that the lab catches and names each fault.
 
     Exit status: 0 every fault is caught and rightly named; 1 one is not, or changes nothing; 2 the
     call is wrong; 3 the ranks could not be started; 130 interrupted.
     """
-    from harness.faults.command import run_faults
+    from harness.faults.command import list_faults, run_faults
     from harness.ranks import RankStartError
 
     with bad_values_are_usage_errors():
+        if only_list:
+            list_faults(fault or ())
+            return
         try:
             status = run_faults(
                 fault or (),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
+from rich.text import Text
 
 from harness.faults.choice import faults_named
 from harness.faults.fault import Fault
@@ -17,6 +18,7 @@ from harness.faults.injection import Injection, has_cuda, inject
 from harness.faults.kill_matrix import Kills, kill_matrix, kills_table
 from harness.faults.table import exit_status, show_injections
 from harness.ranks import RankPool
+from harness.report.tables import show_table
 from harness.report.terminal import make_console
 from matrix.suites import suite_named
 
@@ -31,6 +33,22 @@ STANDARD_OUTPUT = "-"
 
 _PLAIN_SECONDS = 20.0
 _Done = TypeVar("_Done")
+
+
+def list_faults(names: Sequence[str] = ()) -> None:
+    """Print one row for each fault: name, the kind of cause it must be given, what is broken.
+
+    Args:
+        names: Names of the faults; none for all of them.
+
+    Raises:
+        ValueError: If there is no fault of a name.
+    """
+    rows = [
+        [Text(fault.name), Text(fault.sign.kind.value), Text(fault.doc)]
+        for fault in faults_named(names)
+    ]
+    show_table(("fault", "kind", "what is broken"), rows, make_console())
 
 
 def run_faults(

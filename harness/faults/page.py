@@ -37,8 +37,8 @@ _HEAD = """\
 
 `ckpt-lab faults` breaks checkpointing, or a block that is checkpointed, in each of the ways below,
 runs the cases that must show it, and fails unless the lab catches every one and gives it the right
-name. A fault that no case sees is an error of its own: it changes nothing. `--fault NAME` injects
-one; what needs CUDA is reported as not run where there is none.
+name. A fault that no case sees is an error of its own: it changes nothing. `--list` lists them,
+`--fault NAME` injects one; what needs CUDA is reported as not run where there is none.
 
 Each fault stands for something that was reported in public. [Faults that others
 met](public_faults.md) says what this library does about the reports.

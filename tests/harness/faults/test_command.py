@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from harness.cli import app
-from harness.faults import command
+from harness.faults import FAULTS, command
 from harness.faults.command import run_faults
 from harness.ranks import RankPool
 
@@ -95,11 +95,27 @@ def test_a_fault_that_needs_cuda_is_refused_by_name_where_there_is_none(
         run_faults(["cuda-rng-not-preserved"], console=console)
 
 
+def test_the_list_has_name_kind_and_what_is_broken() -> None:
+    result = CliRunner().invoke(app, ["faults", "--list"])
+    one = CliRunner().invoke(app, ["faults", "--list", "--fault", "python-random"])
+
+    assert (result.exit_code, one.exit_code) == (0, 0)
+    heading, *lines = result.stdout.splitlines()
+    assert heading.split() == "fault kind what is broken".split()
+    assert [line.split()[:2] for line in lines] == [[f.name, f.sign.kind.value] for f in FAULTS]
+    assert one.stdout.splitlines()[1].strip().split(maxsplit=2) == [
+        "python-random",
+        "random_drawn",
+        "Python's random is not set back for the replay",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--fault", "double-updat"], "did you mean 'double-update'?"),
         (["--fault", ""], "no fault ''"),
+        (["--list", "--fault", "nope"], "no fault 'nope'"),
         (["--ranks", "1"], "at least 2"),
         (["--kill-matrix", "night"], "no count for 'night'; valid suites: smoke, pr"),
         (["--json", "/dev/null/faults.json"], "cannot write /dev/null/faults.json"),
