@@ -20,6 +20,7 @@ from torch.overrides import _get_current_function_mode_stack
 from harness.localize.generators import generators_in
 from harness.localize.state import Place, State
 from harness.localize.values import Leaf, leaves_of
+from wcn_ckpt.checkpointing.replay.generators import names_in
 
 _DEEPEST = 3
 _LARGEST_TENSOR = 1 << 16
@@ -113,7 +114,7 @@ def _variables_of(function: types.FunctionType) -> Iterator[tuple[Place, tuple[A
         if name != "__class__":
             place = Place("closure variable", "", f"{function.__qualname__}.{name}")
             yield place, (cell, "cell_contents")
-    names = _names(code)
+    names = names_in(code)
     for name in names:
         if name not in function.__globals__:
             continue
@@ -126,12 +127,6 @@ def _variables_of(function: types.FunctionType) -> Iterator[tuple[Place, tuple[A
                         yield Place("global", "", f"{name}.{inner}"), (value, inner)
         else:
             yield Place("global", "", name), (function.__globals__, name)
-
-
-@functools.cache
-def _names(code: types.CodeType) -> tuple[str, ...]:
-    inner = (_names(const) for const in code.co_consts if isinstance(const, types.CodeType))
-    return tuple(dict.fromkeys((*code.co_names, *(name for names in inner for name in names))))
 
 
 def _value(holder: Any, key: Any) -> Any:

@@ -22,6 +22,7 @@ from harness.side_effects import LEFT_OUT
 from harness.verification.hidden_writes import Written
 from harness.walking import dotted_modules
 from wcn_ckpt.checkpointing.parts import attributes_of
+from wcn_ckpt.checkpointing.replay.generators import names_in
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _SEQUENCES = (list, tuple, deque)
@@ -136,7 +137,7 @@ class _Walk:
         self._globals(plain, depth)
 
     def _globals(self, function: types.FunctionType, depth: int) -> None:
-        names = set(_names(function.__code__))
+        names = set(names_in(function.__code__))
         for name in sorted(names & function.__globals__.keys()):
             value = function.__globals__[name]
             if not isinstance(value, types.ModuleType):
@@ -175,13 +176,6 @@ def _is_entered(kind: type) -> bool:
 
 def _is_foreign(module: str | None) -> bool:
     return (module or "builtins").partition(".")[0] in _FOREIGN
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
 
 
 def _copied(tensor: Tensor) -> Any:

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.checkpointing.public import Calling, both, equal, grads
 from wcn_ckpt import GradientCheckpointingMixin, make_checkpointable, preserve_replay_state
-from wcn_ckpt.checkpointing.replay.generators import generators_in
+from wcn_ckpt.checkpointing.replay.generators import generators_in, names_in
 
 GENERATOR = torch.Generator()
 NUMBERS: Any = None
@@ -213,3 +213,10 @@ def test_each_generator_is_found_once_and_modules_and_tensors_are_not_entered() 
     module.generator = torch.Generator()
 
     assert generators_in([holder, [generator], {"a": other}, module]) == [generator, other]
+
+
+def test_names_in_code_are_those_of_functions_inside_it_too_each_once() -> None:
+    def outer(x: Tensor) -> list[Tensor]:
+        return [y for y in map(lambda z: z + NUMBERS.first, (x, helper()))]
+
+    assert names_in(outer.__code__) == ("map", "helper", "NUMBERS", "first")

@@ -92,7 +92,7 @@ def _referred(function: types.FunctionType) -> Iterator[Any]:
             continue
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
-    names = _names(function.__code__)
+    names = names_in(function.__code__)
     for name in names:
         value = function.__globals__.get(name)
         if isinstance(value, types.ModuleType | type):
@@ -103,6 +103,7 @@ def _referred(function: types.FunctionType) -> Iterator[Any]:
 
 
 @functools.cache
-def _names(code: types.CodeType) -> tuple[str, ...]:
-    inner = (_names(const) for const in code.co_consts if isinstance(const, types.CodeType))
+def names_in(code: types.CodeType) -> tuple[str, ...]:
+    """Names of globals and attributes that code refers to, functions inside it included."""
+    inner = (names_in(const) for const in code.co_consts if isinstance(const, types.CodeType))
     return tuple(dict.fromkeys((*code.co_names, *(name for names in inner for name in names))))
