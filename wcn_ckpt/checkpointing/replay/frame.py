@@ -25,7 +25,14 @@ from wcn_ckpt.checkpointing.replay.kept import (
     install,
     put_back_entries,
 )
-from wcn_ckpt.checkpointing.replay.learning import News, Watched, learn, learned_since, watch
+from wcn_ckpt.checkpointing.replay.learning import (
+    News,
+    Watched,
+    learn,
+    learned_since,
+    watch,
+    watch_unregistered,
+)
 from wcn_ckpt.checkpointing.replay.memory import BoundaryMemory
 from wcn_ckpt.checkpointing.replay.overwrites import RefuseOverwrites
 from wcn_ckpt.checkpointing.replay.plan import ReplayPlan
@@ -194,7 +201,9 @@ class ReplayFrame:
         due = memory.learning_is_due(self._training) or bool(this_thread.learning)
         learning = options.learn and due
         watched: list[Watched] = []
+        unregistered: list[Watched] = []
         if learning:
+            unregistered = watch_unregistered(self._boundary, memory.unregistered)
             watched = watch(self._boundary.modules(), plan.managed_by_fsdp, compare_values=True)
         elif plan.watchable and options.learn:
             watched = watch(plan.watchable, plan.managed_by_fsdp, compare_values=False)
@@ -217,7 +226,12 @@ class ReplayFrame:
             memory.draws_numpy = memory.draws_numpy or draws.from_numpy()
         if self._call is not None:
             self._call.forward_ended(saved)
-        if not plan.same_entries():  # the forward itself registered a module or a parameter
+        grown = not plan.same_entries()  # the forward itself registered a module or a parameter
+        for entry in unregistered:
+            if entry.written():
+                memory.unregistered.append(entry.module)
+                grown = True
+        if grown:
             self._plan = memory.new_plan(self._boundary, options)
             self._training = tuple(map(_training, self._plan.modules))
         if learning:

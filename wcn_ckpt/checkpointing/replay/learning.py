@@ -86,11 +86,42 @@ def watch(
         if frozen and module not in managed_by_fsdp:
             watched.append(_watch(module, module._parameters, frozen, whole=False))
     if compare_values:
-        compared = [(e, name) for e in watched for name in e.versions if _is_comparable(e, name)]
-        copies = entry_values(entry.entries[name] for entry, name in compared)
-        for (entry, name), copy in zip(compared, copies, strict=True):
-            entry.values[name] = copy
+        _copy_values(watched)
     return watched
+
+
+def watch_unregistered(boundary: nn.Module, found: Iterable[nn.Module]) -> list[Watched]:
+    """Begin to watch training norm layers that modules hold in plain attributes.
+
+    An attribute may hold a module that a forward never runs, a parent for instance: only one whose
+    statistics are written belongs to the boundary.
+
+    Args:
+        boundary: the module whose tree is searched.
+        found: norm layers that were found so before.
+    """
+    tree = dict.fromkeys(boundary.modules())
+    known = {*tree, *found}
+    values = (value for module in tree for value in vars(module).values())
+    held = [item for value in values for item in _items(value) if isinstance(item, nn.Module)]
+    inside = dict.fromkeys(module for item in held for module in item.modules())
+    norms = [m for m in inside if m not in known and m.training and only_writes_statistics(m)]
+    watched = [_watch(m, m._buffers, dict(m._buffers), whole=True) for m in norms]
+    _copy_values(watched)
+    return watched
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _copy_values(watched: Iterable[Watched]) -> None:
+    compared = [(e, name) for e in watched for name in e.versions if _is_comparable(e, name)]
+    copies = entry_values(entry.entries[name] for entry, name in compared)
+    for (entry, name), copy in zip(compared, copies, strict=True):
+        entry.values[name] = copy
 
 
 def _is_comparable(entry: Watched, name: str) -> bool:

@@ -26,6 +26,7 @@ class BoundaryMemory:
         "replays",
         "seen_training",
         "training",
+        "unregistered",
         "warned",
     )
 
@@ -37,6 +38,7 @@ class BoundaryMemory:
         self.seen_training: set[tuple[bool, ...]] = set()
         self.fingerprints: Fingerprints = {}
         self.draws_numpy = False
+        self.unregistered: list[nn.Module] = []
         self.warned: set[str] = set()
 
     def __reduce__(self) -> tuple[type[BoundaryMemory], tuple[()]]:
@@ -47,7 +49,7 @@ class BoundaryMemory:
         """Make the plan of `boundary` anew; watch it from the start where its tree has changed."""
         if self.plan is not None and not self.plan.same_entries():
             self.forwards = 0
-        plan = self.plan = ReplayPlan(boundary, options)
+        plan = self.plan = ReplayPlan(boundary, options, self.unregistered)
         boundary.__dict__["_reads_and_writes_state"] = bool(plan.kept)
         return plan
 

@@ -50,6 +50,7 @@ class ReplayPlan:
     Args:
         boundary: the module whose tree is searched.
         options: its switches.
+        unregistered: norm layers that it runs and that are in no tree of modules.
 
     Attributes:
         norms: layers whose running statistics are written and never read, while they train.
@@ -75,7 +76,9 @@ class ReplayPlan:
         "modules", "norms", "options", "parameters", "quiet", "recalls", "sharded", "watchable",
     )  # fmt: skip
 
-    def __init__(self, boundary: nn.Module, options: ReplayOptions) -> None:
+    def __init__(
+        self, boundary: nn.Module, options: ReplayOptions, unregistered: Iterable[nn.Module] = ()
+    ) -> None:
         self._root = boundary._modules
         self.options = options
         self._generation = kind_table.generation
@@ -95,6 +98,7 @@ class ReplayPlan:
                 self.norms.append(NormScratch(module, shared_scratch))
             elif module is not boundary or module._buffers or module._parameters:
                 self._sort_state(path, module)
+        self.norms += [NormScratch(norm, shared_scratch) for norm in unregistered]
         modules = [module for _, module in named]
         self.modules = [module for module in modules if module is not boundary]
         self._empty: list[dict[str, Any]] = [m._modules for m in modules if not m._modules]
