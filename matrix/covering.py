@@ -149,6 +149,8 @@ def _array(
     salt: str,
 ) -> list[dict[str, Value]]:
     remaining = tuple(_opened(rule, rest) for rule in _remaining(constraints, fixed, rest))
+    if completed({}, rest, remaining) is None:
+        return []
     first = {name: values for name, values in rest.items() if name in core or not core}
     among_first = tuple(rule for rule in remaining if set(rule.when) <= set(first))
     rows: list[Row]
