@@ -36,6 +36,7 @@ _PARENT_POLL_SECONDS = 0.5
 
 def main() -> None:
     """Run the rank until it is told to stop or its parent is gone."""
+    gc.freeze()  # what importing made is here for good; no collection need look at it
     arguments = _parse_arguments()
     _exit_with_parent(arguments.parent)
     folder = Path(arguments.folder)

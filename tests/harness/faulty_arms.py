@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -105,6 +106,10 @@ def echo(payload: Any, context: RankContext) -> tuple[int, Any, float]:
     total = torch.ones(1)
     dist.all_reduce(total)
     return context.rank, payload, total.item()
+
+
+def count_frozen(payload: Any, context: RankContext) -> int:
+    return gc.get_freeze_count()
 
 
 def raise_on_rank_1(payload: Any, context: RankContext) -> None:

@@ -119,6 +119,12 @@ def test_an_unknown_task_is_an_error_of_every_rank(pool: RankPool) -> None:
     check_usable(pool)
 
 
+def test_what_a_rank_imported_is_no_work_for_its_collections(pool: RankPool) -> None:
+    results = pool.run(f"{TASKS}:count_frozen", None, 30.0)
+
+    assert all(result.value > 100_000 for result in results)
+
+
 def test_tensors_pass_both_ways_by_value(pool: RankPool) -> None:
     sent = torch.arange(5.0)
 
