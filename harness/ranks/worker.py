@@ -47,8 +47,6 @@ def main() -> None:
     connection = Connection(arguments.fd)
     context = RankContext(arguments.rank, arguments.size, folder, arguments.backend)
     context.join(0)
-    # What is imported stays: a full collection need not walk over all of torch, for 0.2 s.
-    gc.freeze()
     send(connection, ("ready", None))
     status = _serve(connection, context)
     sys.stdout.flush()

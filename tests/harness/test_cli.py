@@ -16,6 +16,7 @@ from harness.cli import app
 from harness.store import read_rows
 from matrix.axes import AXES
 from matrix.values import value_text
+from tests.harness.conftest import Lab
 
 FAULTY = f"{Path(__file__).parent}/faulty_arms.py"
 ONE_CASE = ["--subject", "basic"]
@@ -48,13 +49,20 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
-def test_a_run_that_goes_as_expected_ends_with_0_and_a_report(tmp_path: Path) -> None:
-    done = lab("run", *ONE_CASE, cwd=tmp_path)
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_run_that_goes_as_expected_ends_with_0_and_a_report(lab_here: Lab, folder: Path) -> None:
+    done = lab_here("run", *ONE_CASE)
 
     assert done.returncode == 0, done.stdout + done.stderr
     last = done.stdout.splitlines()[-1]
     assert last.startswith("report: ckpt-lab-results/")
-    report = tmp_path / last.removeprefix("report: ")
+    report = folder / last.removeprefix("report: ")
     assert "1 case: 1 equal" in report.read_text()
     assert "1 case: 1 equal" in (report.parent / "summary.md").read_text()
     names = {path.name for path in report.parent.iterdir()}
@@ -83,9 +91,9 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
 
 
 @pytest.fixture
-def after_it(first_run: tuple[Path, Done], tmp_path: Path) -> Path:
-    """A copy of the folder in which it ran."""
-    return Path(shutil.copytree(first_run[0], tmp_path / "copy"))
+def after_it(first_run: tuple[Path, Done], folder: Path) -> Path:
+    """The current folder, a copy of the one in which it ran."""
+    return Path(shutil.copytree(first_run[0], folder, dirs_exist_ok=True))
 
 
 def test_a_case_that_differs_ends_with_1_and_its_cause(first_run: tuple[Path, Done]) -> None:
@@ -142,8 +150,8 @@ def test_a_replay_with_an_arm_that_cannot_be_loaded_is_a_wrong_call() -> None:
     assert "'os' has no attribute 'nope'" in " ".join(done.stderr.split())
 
 
-def test_a_replay_prints_every_finding_with_its_traceback() -> None:
-    done = lab("replay", "basic", "--arm", f"{FAULTY}:raise_in_forward")
+def test_a_replay_prints_every_finding_with_its_traceback(lab_here: Lab) -> None:
+    done = lab_here("replay", "basic", "--arm", f"{FAULTY}:raise_in_forward")
 
     assert done.returncode == 1
     assert "ArithmeticError: planted on rank 1" in done.stdout
@@ -156,8 +164,8 @@ def test_three_ranks_work() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_stopping_early_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def test_stopping_early_leaves_a_run_that_can_be_resumed(lab_here: Lab, folder: Path) -> None:
+    out = folder / "out"
     two = [
         *varied("accumulation=one,joint"),
         *ALONE,
@@ -167,7 +175,7 @@ def test_stopping_early_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None
         str(out),
     ]
 
-    first = lab("run", *two, "-x")
+    first = lab_here("run", *two, "-x")
     assert first.returncode == 1
     assert len(read_rows(out)) == 1
     assert "only 1 of 2 cases ran" in first.stdout and "covered" not in first.stdout
@@ -175,13 +183,13 @@ def test_stopping_early_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None
 
     with open(out / "results.jsonl", "a") as file:
         file.write('{"schema": 1, "case": "torn')
-    second = lab("run", *two, "--resume")
+    second = lab_here("run", *two, "--resume")
     assert second.returncode == 1
     assert "(1 done before)" in second.stdout
     assert "covered" in second.stdout and "only" not in second.stdout
     assert sorted(row.case for row in read_rows(out)) == FAILED
 
-    again = lab("run", *two)
+    again = lab_here("run", *two)
     assert again.returncode == 2
     assert "already holds" in again.stderr
 
@@ -250,11 +258,11 @@ def test_the_command_line_does_not_load_torch() -> None:
 
 
 def test_seeds_run_an_array_each_and_rows_say_which_also_under_ddp_on_one_rank(
-    tmp_path: Path,
+    lab_here: Lab, folder: Path
 ) -> None:
-    out = tmp_path / "out"
+    out = folder / "out"
     seeds = ["--seed", "4", "--seeds", "2"]
-    done = lab("run", *varied("wrapper=ddp"), *ALONE, *seeds, "--out", str(out), cwd=tmp_path)
+    done = lab_here("run", *varied("wrapper=ddp"), *ALONE, *seeds, "--out", str(out))
 
     assert done.returncode == 0, done.stdout + done.stderr
     rows = read_rows(out)
@@ -263,65 +271,69 @@ def test_seeds_run_an_array_each_and_rows_say_which_also_under_ddp_on_one_rank(
     assert "--seed 5" in rows[1].replay_command
 
 
-def test_before_the_first_run_nothing_is_remembered(tmp_path: Path) -> None:
-    assert "no run is recorded" in lab("list", "--count", cwd=tmp_path).stdout
-    assert "no earlier run" in lab("run", "--last-failed", cwd=tmp_path).stderr
+def test_before_the_first_run_nothing_is_remembered(lab_here: Lab, folder: Path) -> None:
+    assert "no run is recorded" in lab_here("list", "--count").stdout
+    assert "no earlier run" in lab_here("run", "--last-failed").stderr
 
 
-def test_what_failed_last_is_run_again_as_it_was_and_times_are_remembered(after_it: Path) -> None:
-    again = lab("run", "--last-failed", "--out", "again", cwd=after_it)
+def test_what_failed_last_is_run_again_as_it_was_and_times_are_remembered(
+    lab_here: Lab, after_it: Path
+) -> None:
+    again = lab_here("run", "--last-failed", "--out", "again")
     assert again.returncode == 1, again.stdout + again.stderr
     rows = read_rows(after_it / "again")
     assert sorted(row.case for row in rows) == FAILED
     assert {(row.arm, row.ranks) for row in rows} == {("torch_checkpoint", 2)}
 
-    ours = lab("run", "--last-failed", "--arm", "checkpointed", cwd=after_it)
+    ours = lab_here("run", "--last-failed", "--arm", "checkpointed")
     assert ours.returncode == 0, ours.stdout + ours.stderr
     assert "2 cases on 2 ranks, arm checkpointed" in ours.stdout
 
-    nothing = lab("run", "--last-failed", cwd=after_it)
+    nothing = lab_here("run", "--last-failed")
     assert nothing.returncode == 0
     assert "nothing to run" in nothing.stdout
-    assert "about " in lab("list", "--count", cwd=after_it).stdout
+    assert "about " in lab_here("list", "--count").stdout
 
 
-def test_a_rerun_of_what_failed_can_be_resumed(after_it: Path) -> None:
+def test_a_rerun_of_what_failed_can_be_resumed(lab_here: Lab, after_it: Path) -> None:
     rerun = ["run", "--last-failed", "--arm", "torch_checkpoint", "--out", "again"]
-    assert lab(*rerun, "-x", cwd=after_it).returncode == 1
-    resumed = lab(*rerun, "--resume", cwd=after_it)
+    assert lab_here(*rerun, "-x").returncode == 1
+    resumed = lab_here(*rerun, "--resume")
 
     assert "(1 done before)" in resumed.stdout, resumed.stdout + resumed.stderr
     assert sorted(row.case for row in read_rows(after_it / "again")) == FAILED
 
 
-def test_known_findings_leave_a_run_green_and_vanished_ones_are_reported(tmp_path: Path) -> None:
+def test_known_findings_leave_a_run_green_and_vanished_ones_are_reported(
+    lab_here: Lab, folder: Path
+) -> None:
     known = [
         {"case": "basic", "path": "*", "arm": "torch_checkpoint", "reason": "it is the bare one"},
         {"case": "basic", "path": "gradients/*", "reason": "long ago"},
     ]
-    (tmp_path / "known.json").write_text(json.dumps({"schema": 1, "known": known}))
+    (folder / "known.json").write_text(json.dumps({"schema": 1, "known": known}))
     arm = ["--arm", "torch_checkpoint"]
     call = ["run", *ONE_CASE, *ALONE, *arm, "--baseline", "known.json"]
 
-    done = lab(*call, "--out", "out", cwd=tmp_path)
+    done = lab_here(*call, "--out", "out")
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 case: 1 expected_difference" in done.stdout
     assert "known: it is the bare one" in done.stdout
     assert "no longer found, take it off the baseline: basic · gradients/*: long ago" in done.stdout
-    (row,) = read_rows(tmp_path / "out")
+    (row,) = read_rows(folder / "out")
     assert row.findings and row.findings[0].cause.startswith("known: it is the bare one")
     for report in ("report.html", "summary.md"):
-        text = (tmp_path / "out" / report).read_text()
+        text = (folder / "out" / report).read_text()
         assert "it is the bare one" in text and "long ago" in text
 
 
-def test_an_expected_difference_ends_with_0_and_is_shown(tmp_path: Path) -> None:
+def test_an_expected_difference_ends_with_0_and_is_shown(lab_here: Lab, folder: Path) -> None:
     case = [
         argument.replace("basic", "dropout").replace("model_call", "rng_not_preserved")
         for argument in ONE_CASE
     ]
-    done = lab("run", *case, *ALONE, "--out", str(tmp_path / "out"))
+    done = lab_here("run", *case, *ALONE, "--out", str(folder / "out"))
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 case: 1 expected_difference" in done.stdout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from harness.ranks import RankPool
 from harness.row import Row
 from harness.runner import RunOptions, run_case
 from matrix.case import parse_case
+from tests.harness.conftest import Lab
 
 FAULTY = f"{Path(__file__).parent}/faulty_arms.py"
 
@@ -71,14 +70,12 @@ def test_a_buffer_that_drifts_after_the_third_step(rank_pool: RankPool, case: st
     assert {f.point for f in row.findings} == {"step[2]"}
 
 
-def test_the_replay_command_finds_the_same_again(rank_pool: RankPool) -> None:
+def test_the_replay_command_finds_the_same_again(rank_pool: RankPool, lab_here: Lab) -> None:
     row = run(rank_pool, "readme,steps=3", "drift_after_third_step")
     words = row.replay_command.split()
     assert words[0] == "ckpt-lab"
 
-    done = subprocess.run(
-        [sys.executable, "-m", "harness", *words[1:]], capture_output=True, text=True, timeout=120
-    )
+    done = lab_here(*words[1:])
 
     assert done.returncode == 1, done.stderr
     assert "rank 1 · step[2] · buffers/norm.running_mean[0]" in done.stdout
