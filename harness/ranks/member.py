@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import signal
@@ -96,6 +97,7 @@ class Member:
         if launch.one_machine:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         torch.set_num_threads(1)
+        gc.freeze()  # what importing made is here for good; no collection need look at it
         self._watchdog = Watchdog(
             self._report_stacks,
             self._failed_elsewhere,

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from torch import nn
 
+from harness import peers
 from harness.arms import PEERS, Arm, arm_named
 from harness.importing import load
 from harness.peers import main, peers_page
@@ -66,7 +68,10 @@ def test_a_peer_that_is_not_installed_is_refused_by_name(rank_pool: RankPool) ->
         check_arm(missing, rank_pool, 30.0)
 
 
-def test_the_page_says_what_each_peer_does_on_each_axis(tmp_path: Path) -> None:
+def test_the_page_says_what_each_peer_does_on_each_axis(
+    rank_pool: RankPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(peers, "RankPool", lambda size: nullcontext({2: rank_pool}[size]))
     missing = Arm("missing", f"{Path(__file__).parent}/missing_peer.py:install", "for this test")
     arms = (arm_named("torch_wrapper"), missing, arm_named("checkpointed"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -57,8 +58,18 @@ LAB = ["-m", "harness", "run"]
 THREE = narrowed(bn_momentum="0.1,1.0,none", wrapper="ddp")
 
 
+def pool_of(size: int, request: pytest.FixtureRequest) -> AbstractContextManager[RankPool]:
+    """Return a pool of that size, one that the tests share if there is one."""
+    shared = {1: "lone_rank", 2: "rank_pool"}
+    if size in shared:
+        return nullcontext(request.getfixturevalue(shared[size]))
+    return RankPool(size)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_torchrun_and_a_pool_come_to_the_same_outcomes(size: int, tmp_path: Path) -> None:
+def test_torchrun_and_a_pool_come_to_the_same_outcomes(
+    size: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     arm = "torch_checkpoint"
     mixed = narrowed(bn_momentum="0.1,none", running_stats="on,off", wrapper="none,ddp")
 
@@ -71,7 +82,7 @@ def test_torchrun_and_a_pool_come_to_the_same_outcomes(size: int, tmp_path: Path
     found = outcomes(tmp_path / "out")
     assert set(found.values()) == {"equal", "differs"}
     assert {row.ranks for row in read_rows(tmp_path / "out")} == {size}
-    with RankPool(size) as pool:
+    with pool_of(size, request) as pool:
         options = RunOptions(arm=arm_named(arm))
         rows = [run_case(parse_case(case), pool, options) for case in found]
     assert {row.case: row.outcome for row in rows} == found
