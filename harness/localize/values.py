@@ -23,7 +23,7 @@ from harness.findings import Scalar
 _DEEPEST = 4
 _MOST_LEAVES = 512
 _OPAQUE = (type, ModuleType, nn.Module, torch.Generator)
-_OPAQUE_PACKAGES = ("torch", "wcn_ckpt.checkpointing", "functools", "numpy", "builtins")
+_OPAQUE_PACKAGES = ("torch", "wcn_ckpt.checkpointing", "functools", "logging", "numpy", "builtins")
 
 
 @dataclass(frozen=True, eq=False)

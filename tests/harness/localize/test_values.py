@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.localize.values import Held, hold, same, shared_copies
+from harness.localize.values import Held, hold, leaves_of, same, shared_copies
 
 
 def held(tensor: Tensor) -> Held:
@@ -67,3 +68,10 @@ def test_a_tensor_lives_no_longer_for_its_copy() -> None:
         del tensor
         gc.collect()
         assert leaf.tensor() is None
+
+
+def test_a_logger_is_not_walked() -> None:
+    logger = logging.getLogger(__name__)
+    logger.isEnabledFor(logging.DEBUG)  # which it remembers
+
+    assert leaves_of({"logger": logger, "level": 3}, "x") == {"len(x)": 2, "x['level']": 3}
