@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 
 import numpy as np
@@ -9,6 +10,11 @@ import pytest
 import torch
 
 pytest_plugins = ["harness.pytest_plugin"]
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of a test look at what importing and collecting the tests made."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
