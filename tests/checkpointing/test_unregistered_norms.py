@@ -144,9 +144,9 @@ def test_it_is_looked_for_in_forwards_that_learn_and_in_no_other(
     looked: list[int] = []
     look = frame.watch_unregistered
 
-    def counted(boundary: nn.Module, found: Any) -> Any:
+    def counted(boundary: nn.Module, held: Any, found: Any) -> Any:
         looked.append(memory_of(boundary).forwards)
-        return look(boundary, found)
+        return look(boundary, held, found)
 
     monkeypatch.setattr(frame, "watch_unregistered", counted)
     trained(Holding(nn.BatchNorm1d(6), HOLDS["list"]), True, steps=9)
@@ -165,3 +165,39 @@ def test_in_eval_mode_its_statistics_are_read_and_not_written() -> None:
 
     before = copy.deepcopy(block.norm.state_dict())
     assert_equal(before, {n: v for n, v in trained(block, True).items() if n in before})
+
+
+class Given(GradientCheckpointingMixin, nn.Module):
+    """Runs the norms that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._init_gradient_checkpointing()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor, *norms: Any, last: Any = None) -> Tensor:
+        out: Tensor = self._gradient_checkpointed_call(self._forward, x, *norms, last=last)
+        return out
+
+    def _forward(self, x: Tensor, *norms: Any, last: Any = None) -> Tensor:
+        x = self.linear(x)
+        for norm in (*norms, *([last] if last is not None else [])):
+            x = norm(x).tanh()
+        return x
+
+
+@pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
+def test_a_norm_that_is_an_argument_is_kept_whenever_another_one_is_given(
+    norm: Callable[[], nn.Module],
+) -> None:
+    state = []
+    for enable in (False, True):
+        torch.manual_seed(0)
+        block, norms = Given(), nn.ModuleList(norm() for _ in range(4))
+        block.gradient_checkpointing = enable
+        for step in range(7):
+            x = torch.randn(5, 6, 6)
+            block(x, norms[step % 4], last=norms[(step + 1) % 4]).sum().backward()
+        state.append({**norms.state_dict(), "grad": block.linear.weight.grad})
+
+    assert_equal(*state)

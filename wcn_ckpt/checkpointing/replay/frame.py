@@ -28,6 +28,7 @@ from wcn_ckpt.checkpointing.replay.kept import (
 from wcn_ckpt.checkpointing.replay.learning import (
     News,
     Watched,
+    held_in_attributes,
     learn,
     learned_since,
     watch,
@@ -36,6 +37,7 @@ from wcn_ckpt.checkpointing.replay.learning import (
 from wcn_ckpt.checkpointing.replay.memory import BoundaryMemory
 from wcn_ckpt.checkpointing.replay.overwrites import RefuseOverwrites
 from wcn_ckpt.checkpointing.replay.plan import ReplayPlan
+from wcn_ckpt.checkpointing.replay.reads import read_statistics
 from wcn_ckpt.checkpointing.replay.recollection import Recollection
 from wcn_ckpt.checkpointing.replay.redirect import (
     Original,
@@ -202,13 +204,17 @@ class ReplayFrame:
         learning = options.learn and due
         watched: list[Watched] = []
         unregistered: list[Watched] = []
+        held = self._modules_given() if options.learn else []
         if learning:
-            unregistered = watch_unregistered(self._boundary, memory.unregistered)
+            held += held_in_attributes(self._boundary)
             watched = watch(self._boundary.modules(), plan.managed_by_fsdp, compare_values=True)
         elif plan.watchable and options.learn:
             watched = watch(plan.watchable, plan.managed_by_fsdp, compare_values=False)
+        if held:
+            unregistered = watch_unregistered(self._boundary, held, memory.unregistered)
         exact = learning or memory.draws_numpy
         draws = Draws(present_states(exact), self._generators())
+        reads = read_statistics(plan.norms, learning)
         inside: list[tuple[ReplayFrame, list[Watched]]] = []
         if learning:
             this_thread.learning.append(inside)
@@ -216,7 +222,8 @@ class ReplayFrame:
         try:
             if len(threads.in_use_by_thread) > 1:
                 threads.check(plan, replaying=False)
-            out = self._fn(*args, **kwargs)
+            with nullcontext() if reads is None else reads:
+                out = self._fn(*args, **kwargs)
         finally:
             this_thread.forwards.pop()
             if learning:
@@ -227,13 +234,17 @@ class ReplayFrame:
         if self._call is not None:
             self._call.forward_ended(saved)
         grown = not plan.same_entries()  # the forward itself registered a module or a parameter
-        for entry in unregistered:
-            if entry.written():
-                memory.unregistered.append(entry.module)
-                grown = True
+        ran = [norm.module for norm in unregistered if norm.written()]
+        read = [] if reads is None else reads.found()
+        if ran or read:
+            memory.unregistered += ran
+            memory.read_norms |= {norm for norm, _ in read}
+            self._entry = [*self._entry, *(entry for _, entry in read)]
+            grown = True
         if grown:
+            modes = dict(zip(plan.modules, self._training, strict=True))
             self._plan = memory.new_plan(self._boundary, options)
-            self._training = tuple(map(_training, self._plan.modules))
+            self._training = tuple(modes.get(m, m.training) for m in self._plan.modules)
         if learning:
             self._boundary.__dict__["_state_was_watched"] = True
         if watched:
@@ -249,6 +260,10 @@ class ReplayFrame:
     def _preserves_rng(self) -> bool:
         preserve: bool = self._function.keywords.get("preserve_rng_state", True)
         return preserve
+
+    def _modules_given(self) -> list[nn.Module]:
+        given = [] if self._call is None else self._call.others
+        return [value for value in given if isinstance(value, nn.Module)]
 
     def _generators(self) -> list[Any]:
         given = [] if self._call is None else self._call.others
@@ -294,6 +309,17 @@ class ReplayFrame:
             if present is not None:
                 present.rewind()
             put_back_entries(entries)
+            self._restore_modes()
+
+    def _restore_modes(self) -> None:
+        """Give modules back the modes of the forward, where the block switches them as it runs.
+
+        A replay ends before the block does.
+        """
+        for module, mode in zip(self._plan.modules, self._training, strict=True):
+            if module.training is not mode:
+                module.training = mode
+                self._memory.found_switching()
 
     def _switch_back(
         self, flags: list[tuple[Tensor, bool]], switched: list[tuple[Any, str, bool]]

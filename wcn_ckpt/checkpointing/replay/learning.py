@@ -90,20 +90,26 @@ def watch(
     return watched
 
 
-def watch_unregistered(boundary: nn.Module, found: Iterable[nn.Module]) -> list[Watched]:
-    """Begin to watch training norm layers that modules hold in plain attributes.
+def held_in_attributes(boundary: nn.Module) -> list[nn.Module]:
+    """Modules that the modules of a tree hold in plain attributes, where nothing registers them."""
+    values = (value for module in boundary.modules() for value in vars(module).values())
+    return [item for value in values for item in _items(value) if isinstance(item, nn.Module)]
 
-    An attribute may hold a module that a forward never runs, a parent for instance: only one whose
-    statistics are written belongs to the boundary.
+
+def watch_unregistered(
+    boundary: nn.Module, held: Iterable[nn.Module], found: Iterable[nn.Module]
+) -> list[Watched]:
+    """Begin to watch training norm layers that a boundary may run and that are not below it.
+
+    It may hold a module that a forward never runs, a parent for instance: only one whose statistics
+    are written belongs to the boundary.
 
     Args:
-        boundary: the module whose tree is searched.
+        boundary: the boundary.
+        held: what it holds, or is given as an argument.
         found: norm layers that were found so before.
     """
-    tree = dict.fromkeys(boundary.modules())
-    known = {*tree, *found}
-    values = (value for module in tree for value in vars(module).values())
-    held = [item for value in values for item in _items(value) if isinstance(item, nn.Module)]
+    known = {*boundary.modules(), *found}
     inside = dict.fromkeys(module for item in held for module in item.modules())
     norms = [m for m in inside if m not in known and m.training and only_writes_statistics(m)]
     watched = [_watch(m, m._buffers, dict(m._buffers), whole=True) for m in norms]

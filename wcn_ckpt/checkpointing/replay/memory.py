@@ -23,8 +23,10 @@ class BoundaryMemory:
         "fingerprints",
         "forwards",
         "plan",
+        "read_norms",
         "replays",
         "seen_training",
+        "switches_modes",
         "training",
         "unregistered",
         "warned",
@@ -38,7 +40,9 @@ class BoundaryMemory:
         self.seen_training: set[tuple[bool, ...]] = set()
         self.fingerprints: Fingerprints = {}
         self.draws_numpy = False
+        self.switches_modes = False
         self.unregistered: list[nn.Module] = []
+        self.read_norms: set[nn.Module] = set()
         self.warned: set[str] = set()
 
     def __reduce__(self) -> tuple[type[BoundaryMemory], tuple[()]]:
@@ -49,9 +53,16 @@ class BoundaryMemory:
         """Make the plan of `boundary` anew; watch it from the start where its tree has changed."""
         if self.plan is not None and not self.plan.same_entries():
             self.forwards = 0
-        plan = self.plan = ReplayPlan(boundary, options, self.unregistered)
+        plan = self.plan = ReplayPlan(boundary, options, self.unregistered, self.read_norms)
+        plan.quiet = plan.quiet and not self.switches_modes
         boundary.__dict__["_reads_and_writes_state"] = bool(plan.kept)
         return plan
+
+    def found_switching(self) -> None:
+        """Look at the modes after each replay from now on."""
+        self.switches_modes = True
+        if self.plan is not None:
+            self.plan.quiet = False
 
     def learning_is_due(self, training: tuple[bool, ...]) -> bool:
         """Whether this forward is one in which values are to be compared.

@@ -51,6 +51,7 @@ class ReplayPlan:
         boundary: the module whose tree is searched.
         options: its switches.
         unregistered: norm layers that it runs and that are in no tree of modules.
+        read_norms: norm layers whose running statistics it reads.
 
     Attributes:
         norms: layers whose running statistics are written and never read, while they train.
@@ -77,7 +78,11 @@ class ReplayPlan:
     )  # fmt: skip
 
     def __init__(
-        self, boundary: nn.Module, options: ReplayOptions, unregistered: Iterable[nn.Module] = ()
+        self,
+        boundary: nn.Module,
+        options: ReplayOptions,
+        unregistered: Iterable[nn.Module] = (),
+        read_norms: Iterable[nn.Module] = (),
     ) -> None:
         self._root = boundary._modules
         self.options = options
@@ -88,17 +93,21 @@ class ReplayPlan:
         self.clean: list[tuple[Holder, str]] = []
         self.managed_by_fsdp = sharded_modules(boundary)
         named = list(boundary.named_modules())
-        read_by_parents = statistics_read_by_parents(module for _, module in named)
+        read = {*read_norms, *statistics_read_by_parents(module for _, module in named)}
         for path, module in named:
             if (
                 only_writes_statistics(module)
-                and module not in read_by_parents
+                and module not in read
                 and not any(options.declared(path, name) for name in module._buffers)
             ):
                 self.norms.append(NormScratch(module, shared_scratch))
             elif module is not boundary or module._buffers or module._parameters:
                 self._sort_state(path, module)
-        self.norms += [NormScratch(norm, shared_scratch) for norm in unregistered]
+        for norm in unregistered:
+            if norm in read:
+                self._keep(norm._buffers, dict.fromkeys(known_state(norm), Kind.IN_PLACE))
+            else:
+                self.norms.append(NormScratch(norm, shared_scratch))
         modules = [module for _, module in named]
         self.modules = [module for module in modules if module is not boundary]
         self._empty: list[dict[str, Any]] = [m._modules for m in modules if not m._modules]

@@ -43,8 +43,9 @@ class NormScratch:
     Args:
         norm: a layer that writes its running statistics in training and never reads them.
         shared: scratch by shape, dtype and device. Layers with statistics of one kind share it,
-            since its values mean nothing. Only its counter never decreases, so that
-            `momentum=None`, which divides by the incremented counter, is safe.
+            since its values mean nothing: they are NaN, so that a read that nobody noticed shows.
+            Only its counter never decreases, so that `momentum=None`, which divides by the
+            incremented counter, is safe.
     """
 
     __slots__ = ("_shared", "buffers", "mean", "norm", "scratch")
@@ -65,8 +66,8 @@ class NormScratch:
             if key not in self._shared:
                 count = self.buffers["num_batches_tracked"]
                 self._shared[key] = (
-                    torch.empty_like(mean),
-                    torch.empty_like(mean),
+                    torch.full_like(mean, torch.nan),
+                    torch.full_like(mean, torch.nan),
                     None if count is None else torch.zeros_like(count),
                 )
             self.scratch = self._shared[key]
