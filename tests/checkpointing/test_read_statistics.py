@@ -82,9 +82,24 @@ class Toggles(Body):
         return super().forward(x)
 
 
+class TracksForAMoment(Body):
+    def forward(self, x: Tensor) -> Tensor:
+        first = super().forward(x)
+        self.norm.track_running_stats = False
+        second = super().forward(2 * x)
+        self.norm.track_running_stats = True
+        return first + second
+
+
+class AnnealsItsMomentum(Body):
+    def forward(self, x: Tensor) -> Tensor:
+        self.norm.momentum *= 0.9
+        return super().forward(x)
+
+
 BODIES = (
     *(ReadsAfterwards, ReadsBefore, ReadsAllBuffers, ReadsTheCounter, ReadsInAFunction),
-    *(EvaluatesForAMoment, EvaluatesFromThenOn, Toggles),
+    *(EvaluatesForAMoment, EvaluatesFromThenOn, Toggles, TracksForAMoment, AnnealsItsMomentum),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from types import MethodType
 from typing import Any
@@ -25,6 +25,7 @@ from wcn_ckpt.checkpointing.replay.kept import (
     install,
     put_back_entries,
 )
+from wcn_ckpt.checkpointing.replay.known import NORM_SETTINGS, norm_settings
 from wcn_ckpt.checkpointing.replay.learning import (
     News,
     Watched,
@@ -35,7 +36,7 @@ from wcn_ckpt.checkpointing.replay.learning import (
     watch_unregistered,
 )
 from wcn_ckpt.checkpointing.replay.memory import BoundaryMemory
-from wcn_ckpt.checkpointing.replay.overwrites import RefuseOverwrites
+from wcn_ckpt.checkpointing.replay.overwrites import SavedValues
 from wcn_ckpt.checkpointing.replay.plan import ReplayPlan
 from wcn_ckpt.checkpointing.replay.reads import read_statistics
 from wcn_ckpt.checkpointing.replay.recollection import Recollection
@@ -90,6 +91,7 @@ class ReplayFrame:
     _ground: Ground | None = None
     _lost: str | None = None
     _generator_state: Tensor | None = None
+    _saved_values: SavedValues | None = None
 
     def __init__(
         self,
@@ -215,6 +217,10 @@ class ReplayFrame:
         exact = learning or memory.draws_numpy
         draws = Draws(present_states(exact), self._generators())
         reads = read_statistics(plan.norms, learning)
+        saves: AbstractContextManager[None] = nullcontext()
+        if learning and options.guard:
+            self._saved_values = SavedValues(self._boundary)
+            saves = self._saved_values.of_forward()
         inside: list[tuple[ReplayFrame, list[Watched]]] = []
         if learning:
             this_thread.learning.append(inside)
@@ -222,7 +228,7 @@ class ReplayFrame:
         try:
             if len(threads.in_use_by_thread) > 1:
                 threads.check(plan, replaying=False)
-            with nullcontext() if reads is None else reads:
+            with saves, nullcontext() if reads is None else reads:
                 out = self._fn(*args, **kwargs)
         finally:
             this_thread.forwards.pop()
@@ -296,29 +302,40 @@ class ReplayFrame:
         args, kwargs = (saved, {}) if self._call is None else self._call.rebuild(saved)
         entries: list[OriginalEntries] = []
         present: Draws | None = None
+        settings = list(map(norm_settings, plan.norm_layers))
         try:
             with own_operations():
                 install(self._entry, entries)
             if self._draws is not None:
                 present = self._draws.rewind()
             due = self._memory.audit_is_due()
-            overwrites = RefuseOverwrites(boundary) if due and plan.options.guard else nullcontext()
-            with Audit(boundary, plan, entries, compare_values=due), overwrites:
+            saves: AbstractContextManager[None] = nullcontext()
+            if due and self._saved_values is not None:
+                saves = self._saved_values.of_replay()
+            with Audit(boundary, plan, entries, compare_values=due), saves:
                 return self._fn(*args, **kwargs)
         finally:
             if present is not None:
                 present.rewind()
             put_back_entries(entries)
-            self._restore_modes()
+            self._restore_modes(settings)
 
-    def _restore_modes(self) -> None:
-        """Give modules back the modes of the forward, where the block switches them as it runs.
+    def _restore_modes(self, settings: list[tuple[Any, ...]]) -> None:
+        """Undo what a block switched in its modules as it ran: a replay ends before the block does.
 
-        A replay ends before the block does.
+        Args:
+            settings: those of its norm layers before the replay.
         """
-        for module, mode in zip(self._plan.modules, self._training, strict=True):
-            if module.training is not mode:
-                module.training = mode
+        wanted: list[tuple[nn.Module, str, Any]] = [
+            (module, "training", mode)
+            for module, mode in zip(self._plan.modules, self._training, strict=True)
+        ]
+        for norm, values in zip(self._plan.norm_layers, settings, strict=True):
+            wanted += [(norm, *setting) for setting in zip(NORM_SETTINGS, values, strict=True)]
+        for module, name, value in wanted:
+            present = getattr(module, name)
+            if present is not value and present != value:
+                setattr(module, name, value)
                 self._memory.found_switching()
 
     def _switch_back(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import TypeVar
 
 from torch import nn
@@ -12,6 +13,12 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 _Norm = TypeVar("_Norm", bound=type[nn.Module])
+
+NORM_SETTINGS = ("momentum", "track_running_stats")
+"""Attributes of a norm layer that say how a training forward updates its statistics."""
+
+norm_settings = attrgetter(*NORM_SETTINGS)
+"""Returns them."""
 
 _WRITTEN_NOT_READ: set[type[nn.Module]] = {
     nn.BatchNorm1d,
@@ -66,6 +73,11 @@ def statistics_read_by_parents(modules: Iterable[nn.Module]) -> set[nn.Module]:
         for child in module._modules.values()
         if child is not None
     }
+
+
+def is_norm_layer(module: nn.Module) -> bool:
+    """Whether a module is of the norm family."""
+    return isinstance(module, _NormBase)
 
 
 def has_running_statistics(module: nn.Module) -> bool:

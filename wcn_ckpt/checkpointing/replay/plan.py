@@ -15,6 +15,7 @@ from wcn_ckpt.checkpointing.replay.kinds import Kind, kind_table
 from wcn_ckpt.checkpointing.replay.known import (
     frozen_parameters,
     has_running_statistics,
+    is_norm_layer,
     known_state,
     only_writes_statistics,
     statistics_read_by_parents,
@@ -59,6 +60,7 @@ class ReplayPlan:
         clean: holders and names of buffers that were not seen to be written.
         managed_by_fsdp: modules whose parameters FSDP swaps while the boundary runs.
         modules: every module below the boundary.
+        norm_layers: every module of the norm family.
         parameters: those that the guard compares: neither written by forwards nor by FSDP.
         watchable: modules with buffers or frozen parameters that a forward might write.
         holders: the dictionaries that a replay redirects.
@@ -74,7 +76,8 @@ class ReplayPlan:
     __slots__ = (
         "_buffer_counts", "_buffers", "_empty", "_entries", "_generation", "_root", "_views",
         "addressed", "clean", "fills_late", "generators", "holders", "kept", "managed_by_fsdp",
-        "modules", "norms", "options", "parameters", "quiet", "recalls", "sharded", "watchable",
+        "modules", "norm_layers", "norms", "options", "parameters", "quiet", "recalls", "sharded",
+        "watchable",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +113,7 @@ class ReplayPlan:
                 self.norms.append(NormScratch(norm, shared_scratch))
         modules = [module for _, module in named]
         self.modules = [module for module in modules if module is not boundary]
+        self.norm_layers = list(filter(is_norm_layer, modules))
         self._empty: list[dict[str, Any]] = [m._modules for m in modules if not m._modules]
         self._empty += [module._buffers for module in modules if not module._buffers]
         stateful = [m for m in modules if m._buffers and not only_writes_statistics(m)]
