@@ -193,7 +193,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     Constraint(
         when={
-            "subject": ("pre-norm",),
+            "subject": ("pre-norm", "spaceformer"),
             "order": ("shuffled",),
             "nesting": ("nested",),
             "enable": ("rng_not_preserved",),
@@ -207,6 +207,28 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         when={"compile": _TRACED, "sync_bn": (True,)},
         kind="raises",
         reason="the collective of a synchronized norm is no part of the one graph asked for",
+    ),
+    Constraint(
+        when={"compile": _TRACED, "wrapper": ("fsdp2",), "fsdp_units": ("inside",)},
+        kind="raises",
+        reason="the hooks of an FSDP2 unit are no part of the one graph asked for",
+    ),
+    Constraint(
+        when={
+            "compile": _TRACED,
+            "batch_norm": (True,),
+            "bn_momentum": (None,),
+            "running_stats": (True,),
+        },
+        kind="raises",
+        reason="the compiler cannot trace the cumulative average, whose factor is the value of a "
+        "tensor",
+    ),
+    Constraint(
+        when={"subject": ("structure-flow",), "nesting": ("nested",), "compile": _TRACED},
+        kind="inapplicable",
+        reason="the outer boundary refuses torch.compile around it: it holds the rotary phases, a "
+        "buffer that no eager forward has watched",
     ),
     Constraint(
         when={"compile": _TRACED, "enable": ("user_context",)},

@@ -25,7 +25,9 @@ MODELS = [subject for subject in SUBJECTS if subject.kind == "model"]
 Grid = npt.NDArray[np.bool_]
 """One flag for each combination of values of a group of factors."""
 DEFAULTS: dict[str, Value] = {axis.name: axis.default for axis in AXES}
-NOT_LEFT_AT_DEFAULT = ("sync_bn", "running_stats", "autocast", "device", "subject", "wrapper")
+NOT_LEFT_AT_DEFAULT = (
+    *("sync_bn", "running_stats", "autocast", "device", "subject", "wrapper", "fsdp_units"),
+)
 """The subject, and the axes whose default stands in some rule."""
 
 
@@ -50,7 +52,11 @@ def possible(
 
 def possible_in(group: Sequence[str], values: Condition) -> Grid:
     """Try everything that a rule could need, with defaults for the rest: no rule is about those."""
-    names = (*group, *(name for name in NOT_LEFT_AT_DEFAULT if name not in group))
+    needed = {
+        name for rule in RULES if not rule.when.keys().isdisjoint(group) for name in rule.when
+    }
+    rest = (name for name in NOT_LEFT_AT_DEFAULT if name in needed and name not in group)
+    names = (*group, *rest)
     allowed = np.ones([len(values[name]) for name in names], dtype=bool)
     for rule in RULES:
         if set(rule.when) <= set(names):

@@ -216,7 +216,7 @@ class ReplayFrame:
             unregistered = watch_unregistered(self._boundary, held, memory.unregistered)
         exact = learning or memory.draws_numpy
         draws = Draws(present_states(exact), self._generators())
-        reads = read_statistics(plan.norms, learning)
+        reads = read_statistics(self._boundary, plan.norms) if learning else None
         saves: AbstractContextManager[None] = nullcontext()
         if learning and options.guard:
             self._saved_values = SavedValues(self._boundary)

@@ -10,7 +10,7 @@ import functools
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -27,13 +27,19 @@ _SKIPPED = sys.stdlib_module_names | {"torch", "numpy"}
 
 
 def generators_in(values: Iterable[Any]) -> list[Any]:
-    """Find the generators in some values, as far as a few steps lead to them.
+    """Find the generators in some values, as far as a few steps lead to them."""
+    return reached_from(values, is_generator)
+
+
+def reached_from(values: Iterable[Any], is_wanted: Callable[[Any], bool]) -> list[Any]:
+    """Find what is wanted in some values, as far as a few steps lead to it.
 
     Args:
         values: anything; modules and tensors in it are not entered.
+        is_wanted: tells what to return, and not to enter.
 
     Returns:
-        Each generator once, in the order found.
+        Each thing once, in the order found.
     """
     found: dict[int, Any] = {}
     seen: set[int] = set()
@@ -43,7 +49,7 @@ def generators_in(values: Iterable[Any]) -> list[Any]:
         if isinstance(value, _ATOMS) or id(value) in seen:
             continue
         seen.add(id(value))
-        if is_generator(value):
+        if is_wanted(value):
             found[id(value)] = value
         elif depth:
             waiting.extend((part, depth - 1) for part in islice(_parts(value), _MOST_ITEMS))
@@ -52,6 +58,11 @@ def generators_in(values: Iterable[Any]) -> list[Any]:
 
 def generators_of(modules: Iterable[nn.Module]) -> list[Any]:
     """Find the generators that modules hold, and those that methods of their classes refer to."""
+    return generators_in(referred_by(modules))
+
+
+def referred_by(modules: Iterable[nn.Module]) -> list[Any]:
+    """What modules hold in attributes, and what the classes of them define."""
     values: list[Any] = []
     classes: dict[type[Any], None] = {}
     for module in modules:
@@ -60,7 +71,7 @@ def generators_of(modules: Iterable[nn.Module]) -> list[Any]:
     for kind in classes:
         if kind.__module__.partition(".")[0] not in _SKIPPED:
             values += vars(kind).values()
-    return generators_in(values)
+    return values
 
 
 def _parts(value: Any) -> Iterator[Any]:

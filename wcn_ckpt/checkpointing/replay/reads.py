@@ -8,6 +8,7 @@ switches to eval mode for a moment. Then a replay needs what its forward found.
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
+from wcn_ckpt.checkpointing.replay.generators import reached_from, referred_by
 from wcn_ckpt.checkpointing.replay.kept import EntryState, capture
 from wcn_ckpt.checkpointing.replay.kinds import Kind
 from wcn_ckpt.checkpointing.replay.redirect import Holder, NormScratch
@@ -41,14 +43,19 @@ class ReadStatistics(TorchFunctionMode):
     """Notes which norm layers have statistics that are read; around one logical forward.
 
     Args:
-        norms: the layers, as they are before the forward.
+        norms: the layers, as they are before the forward. One that does not train then is left to
+            the guard: ordinary training refuses as well that its statistics change.
     """
 
     def __init__(self, norms: Iterable[NormScratch]) -> None:
         super().__init__()
         self._owners: dict[int, NormScratch] = {}
         self._read: dict[NormScratch, None] = {}
-        known = [entry for entry in norms if not any(map(is_lazy, _statistics(entry.buffers)))]
+        known = [
+            entry
+            for entry in norms
+            if entry.norm.training and not any(map(is_lazy, _statistics(entry.buffers)))
+        ]
         for entry in known:
             self._owners |= dict.fromkeys(map(id, _statistics(entry.buffers)), entry)
         kinds = [(entry.buffers, dict.fromkeys(entry.buffers, Kind.IN_PLACE)) for entry in known]
@@ -91,19 +98,31 @@ def _only_updates(
     return index == 0 and name.endswith("_") and not name.endswith("__")
 
 
-def read_statistics(norms: Iterable[NormScratch], watched: bool) -> ReadStatistics | None:
-    """Return what is to be around a logical forward, if anything.
+def read_statistics(boundary: nn.Module, norms: list[NormScratch]) -> ReadStatistics | None:
+    """Return what is to be around a logical forward that is watched, if anything.
 
     Args:
+        boundary: the module that is run. Where it runs compiled code there is nothing around it:
+            the compiler would trace that, each time anew.
         norms: layers whose statistics are not known to be read.
-        watched: whether this forward is watched.
     """
-    entries = list(norms) if watched else []
-    return ReadStatistics(entries) if entries and not _process_compiles() else None
+    return ReadStatistics(norms) if norms and not _runs_compiled_code(boundary) else None
 
 
-def _process_compiles() -> bool:
-    """Whether anything was given to `torch.compile`: the compiler would trace the mode."""
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    backends = getattr(dynamo, "cached_backends", {})
-    return any(backend is not None for backend in backends.values())
+def _runs_compiled_code(boundary: nn.Module) -> bool:
+    dynamo: Any = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None:
+        return False
+    modules = list(boundary.modules())
+    return any(map(_is_compiled, modules)) or bool(reached_from(referred_by(modules), _is_compiled))
+
+
+def _is_compiled(value: Any) -> bool:
+    """Whether a module or function was given to `torch.compile`."""
+    if isinstance(value, nn.Module):
+        return value._compiled_call_impl is not None or hasattr(value, "_orig_mod")
+    return (
+        isinstance(value, types.FunctionType)
+        and hasattr(value, "_torchdynamo_orig_callable")
+        and not hasattr(value, "_torchdynamo_disable")
+    )

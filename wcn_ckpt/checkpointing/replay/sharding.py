@@ -29,6 +29,22 @@ def sharded_modules(boundary: nn.Module) -> set[nn.Module]:
     return {module for unit in units for module in unit.modules()}
 
 
+def modules_cast_by_fsdp(root: nn.Module) -> set[nn.Module]:
+    """Modules strictly below `root` whose FSDP unit casts inputs and parameters by its own policy.
+
+    Their parameters have that dtype while they are gathered, and the one that they are stored in at
+    other times.
+    """
+    units: list[Any] = [m for m in sharded_modules(root) if hasattr(m, "_get_fsdp_state")]
+    casting = [unit for unit in units if _cast_dtype(unit._get_fsdp_state()) is not None]
+    return {module for unit in casting for module in unit.modules()}
+
+
+def _cast_dtype(state: Any) -> torch.dtype | None:
+    dtype: torch.dtype | None = getattr(getattr(state, "_mp_policy", None), "param_dtype", None)
+    return dtype
+
+
 def sharded_parameters(boundary: nn.Module) -> list[Tensor]:
     """The sharded parameters of every FSDP unit at or below `boundary`.
 

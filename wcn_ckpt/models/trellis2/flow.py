@@ -138,7 +138,7 @@ class FlowModel(GradientCheckpointingModelMixin, nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """The dtype that the blocks compute in."""
-        return matrix_dtype(self.blocks, self.input_layer)
+        return matrix_dtype(self.blocks, self.input_layer.weight.dtype)
 
     def convert_to(self, dtype: str | torch.dtype) -> None:
         """Cast linear layers of the blocks; norms and learned offsets keep their dtype.
@@ -177,4 +177,6 @@ class FlowModel(GradientCheckpointingModelMixin, nn.Module):
 
     def to_block_dtype(self, x: Any) -> Any:
         """Return a tensor in the dtype of the blocks; autocast casts by itself."""
-        return x.to(self.dtype) if autocast_dtype(self.input_layer.weight) is None else x
+        if autocast_dtype(self.input_layer.weight) is not None:
+            return x
+        return x.to(matrix_dtype(self.blocks, x.dtype))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from wcn_ckpt.checkpointing.replay.sharding import modules_cast_by_fsdp
 from wcn_ckpt.nn.modules.errors import UnknownNameError
 from wcn_ckpt.nn.modules.sparse_conv import SparseConv3d
 
@@ -43,7 +44,14 @@ def cast_matrix_layers(blocks: nn.Module, dtype: torch.dtype) -> None:
             module.to(dtype)
 
 
-def matrix_dtype(blocks: nn.Module, entry: nn.Linear | nn.Conv3d) -> torch.dtype:
-    """Return the dtype of the first matrix layer below a module; of `entry` if there is none."""
-    layers = (m.weight.dtype for m in blocks.modules() if isinstance(m, MATRIX_LAYERS))
-    return next(layers, entry.weight.dtype)
+def matrix_dtype(blocks: nn.Module, otherwise: torch.dtype) -> torch.dtype:
+    """Return the dtype that the first matrix layer below a module wants its input in.
+
+    Args:
+        blocks: the module.
+        otherwise: what is returned if there is none that wants any: FSDP2 with a policy casts the
+            inputs of its units, and their weights have another dtype while they are gathered.
+    """
+    casting = modules_cast_by_fsdp(blocks)
+    layers = (m for m in blocks.modules() if isinstance(m, MATRIX_LAYERS) and m not in casting)
+    return next((layer.weight.dtype for layer in layers), otherwise)

@@ -67,7 +67,7 @@ class _SparseStructureVae(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """The dtype that the blocks compute in."""
-        return matrix_dtype(self.blocks, self.input_layer)
+        return matrix_dtype(self.blocks, self.input_layer.weight.dtype)
 
     def convert_to_fp16(self) -> None:
         """Cast the convolutions of the blocks to float16; the first and last layer stay."""
@@ -77,8 +77,8 @@ class _SparseStructureVae(nn.Module):
     def _enter(self, x: Tensor) -> Tensor:
         check_tensor(self, x, ("B", self.input_layer.in_channels, "R", "R", "R"))
         check_same_dtype(self, x, self.input_layer.weight)
-        h: Tensor = self.input_layer(x).to(self.dtype)
-        return h
+        h: Tensor = self.input_layer(x)
+        return h.to(matrix_dtype(self.blocks, h.dtype))
 
 
 class SparseStructureEncoder(_SparseStructureVae):

@@ -21,7 +21,7 @@ class SparseVae(GradientCheckpointingModelMixin, SpatialModule):
     @property
     def dtype(self) -> torch.dtype:
         """The dtype that the stages compute in."""
-        return matrix_dtype(self.blocks, self._entry)
+        return matrix_dtype(self.blocks, self._entry.weight.dtype)
 
     def convert_to_fp16(self) -> None:
         """Cast linear layers and convolutions of the stages to float16.
@@ -39,7 +39,8 @@ class SparseVae(GradientCheckpointingModelMixin, SpatialModule):
         """Check the input and bring it to the channels and the dtype of the stages."""
         check_voxels(self, x, self._entry.in_features)
         check_same_dtype(self, x.batched_features.tensor, self._entry.weight)
-        return x.replace_features(self._entry(x.feature_tensor)).to(dtype=self.dtype)
+        h = self._entry(x.feature_tensor)
+        return x.replace_features(h.to(matrix_dtype(self.blocks, h.dtype)))
 
     def _leave(self, h: Voxels, dtype: torch.dtype, layer: nn.Linear) -> Tensor:
         """Return the output features (N, C) of a last layer on normalized rows."""

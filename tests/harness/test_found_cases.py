@@ -1,0 +1,30 @@
+"""Cases in which a suite once found a fault of ours; they stay equal."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.arms import arm_named
+from harness.ranks import RankPool
+from harness.runner import RunOptions, run_case
+from matrix.case import parse_case
+
+FOUND = {
+    "a geometry lost its tensor stride where FSDP2 cast its features": (
+        "minkunet,wrapper=fsdp2,mixed_precision=bf16,sync_bn=on"
+    ),
+    "a model cast to the dtype that weights of an FSDP2 unit happened to have": (
+        "vae-encoder,wrapper=fsdp2,sites=scattered,fsdp_units=inside,reshard_after_forward=off,"
+        "mixed_precision=bf16,nesting=nested"
+    ),
+    "a difference was asked for that torch.compile takes away": (
+        "dropout,enable=rng_not_preserved,compile=aot_eager"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FOUND.values(), ids=FOUND)
+def test_it_is_equal(rank_pool: RankPool, case: str) -> None:
+    row = run_case(parse_case(case), rank_pool, RunOptions(arm=arm_named("checkpointed")))
+
+    assert row.outcome == "equal", row.findings
