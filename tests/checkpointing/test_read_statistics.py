@@ -132,6 +132,21 @@ def test_a_norm_that_is_only_trained_costs_no_copy(
     assert plan.quiet
 
 
+def test_boundaries_that_look_inside_one_another_do_not_see_each_other() -> None:
+    inner = Block(Body())
+    middle = Block(nn.Sequential(inner))
+    outer = Block(nn.Sequential(middle))
+    for block in (inner, middle, outer):
+        block.gradient_checkpointing = True
+    for _ in range(5):
+        outer(torch.randn(8, 6)).sum().backward()
+
+    for block in (inner, middle, outer):
+        plan = memory_of(block).plan
+        assert plan is not None
+        assert plan.kept == []
+
+
 def test_instance_norm_that_is_only_trained_costs_no_copy() -> None:
     block = Block(nn.Sequential(nn.Linear(6, 6), nn.InstanceNorm1d(6, track_running_stats=True)))
     block.gradient_checkpointing = True

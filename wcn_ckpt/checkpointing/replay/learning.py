@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Container, Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -125,7 +126,8 @@ def _items(value: Any) -> Iterable[Any]:
 
 def _copy_values(watched: Iterable[Watched]) -> None:
     compared = [(e, name) for e in watched for name in e.versions if _is_comparable(e, name)]
-    copies = entry_values(entry.entries[name] for entry, name in compared)
+    with torch._C.DisableTorchFunction():  # a boundary around this one may look for reads
+        copies = entry_values(entry.entries[name] for entry, name in compared)
     for (entry, name), copy in zip(compared, copies, strict=True):
         entry.values[name] = copy
 
