@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tests.checkpointing.steps import Block
 from wcn_ckpt import GradientCheckpointingMixin, preserve_replay_state, replay_options
-from wcn_ckpt.checkpointing.replay import frame
+from wcn_ckpt.checkpointing.replay import found_norms
 from wcn_ckpt.checkpointing.replay.memory import memory_of
 
 
@@ -142,13 +142,13 @@ def test_it_is_looked_for_in_forwards_that_learn_and_in_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked: list[int] = []
-    look = frame.watch_unregistered
+    look = found_norms.watch_unregistered
 
     def counted(boundary: nn.Module, held: Any, found: Any) -> Any:
         looked.append(memory_of(boundary).forwards)
         return look(boundary, held, found)
 
-    monkeypatch.setattr(frame, "watch_unregistered", counted)
+    monkeypatch.setattr(found_norms, "watch_unregistered", counted)
     trained(Holding(nn.BatchNorm1d(6), HOLDS["list"]), True, steps=9)
     assert looked == [1, 2, 4, 8]
 

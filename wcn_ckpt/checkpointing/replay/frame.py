@@ -15,6 +15,7 @@ from wcn_ckpt.checkpointing.errors import ReplayGuardError
 from wcn_ckpt.checkpointing.functions import CheckpointFunction
 from wcn_ckpt.checkpointing.replay import threads
 from wcn_ckpt.checkpointing.replay.audit import Audit, report_late, report_lost
+from wcn_ckpt.checkpointing.replay.found_norms import NormSearch
 from wcn_ckpt.checkpointing.replay.generators import generators_in
 from wcn_ckpt.checkpointing.replay.guard import Ground, moved_message, path_of
 from wcn_ckpt.checkpointing.replay.kept import (
@@ -29,16 +30,13 @@ from wcn_ckpt.checkpointing.replay.known import NORM_SETTINGS, norm_settings
 from wcn_ckpt.checkpointing.replay.learning import (
     News,
     Watched,
-    held_in_attributes,
     learn,
     learned_since,
     watch,
-    watch_unregistered,
 )
 from wcn_ckpt.checkpointing.replay.memory import BoundaryMemory
 from wcn_ckpt.checkpointing.replay.overwrites import SavedValues
 from wcn_ckpt.checkpointing.replay.plan import ReplayPlan
-from wcn_ckpt.checkpointing.replay.reads import read_statistics
 from wcn_ckpt.checkpointing.replay.recollection import Recollection
 from wcn_ckpt.checkpointing.replay.redirect import (
     Original,
@@ -205,18 +203,14 @@ class ReplayFrame:
         due = memory.learning_is_due(self._training) or bool(this_thread.learning)
         learning = options.learn and due
         watched: list[Watched] = []
-        unregistered: list[Watched] = []
-        held = self._modules_given() if options.learn else []
         if learning:
-            held += held_in_attributes(self._boundary)
             watched = watch(self._boundary.modules(), plan.managed_by_fsdp, compare_values=True)
         elif plan.watchable and options.learn:
             watched = watch(plan.watchable, plan.managed_by_fsdp, compare_values=False)
-        if held:
-            unregistered = watch_unregistered(self._boundary, held, memory.unregistered)
+        given = self._given() if options.learn else []
+        search = NormSearch(self._boundary, memory, plan.norms, given, learning)
         exact = learning or memory.draws_numpy
         draws = Draws(present_states(exact), self._generators())
-        reads = read_statistics(self._boundary, plan.norms) if learning else None
         saves: AbstractContextManager[None] = nullcontext()
         if learning and options.guard:
             self._saved_values = SavedValues(self._boundary)
@@ -228,7 +222,7 @@ class ReplayFrame:
         try:
             if len(threads.in_use_by_thread) > 1:
                 threads.check(plan, replaying=False)
-            with saves, nullcontext() if reads is None else reads:
+            with saves, search.around():
                 out = self._fn(*args, **kwargs)
         finally:
             this_thread.forwards.pop()
@@ -239,15 +233,10 @@ class ReplayFrame:
             memory.draws_numpy = memory.draws_numpy or draws.from_numpy()
         if self._call is not None:
             self._call.forward_ended(saved)
-        grown = not plan.same_entries()  # the forward itself registered a module or a parameter
-        ran = [norm.module for norm in unregistered if norm.written()]
-        read = [] if reads is None else reads.found()
-        if ran or read:
-            memory.unregistered += ran
-            memory.read_norms |= {norm for norm, _ in read}
-            self._entry = [*self._entry, *(entry for _, entry in read)]
-            grown = True
-        if grown:
+        outdated, read = search.found()
+        self._entry = [*self._entry, *read]
+        # The forward itself may have registered a module or a parameter.
+        if outdated or not plan.same_entries():
             modes = dict(zip(plan.modules, self._training, strict=True))
             self._plan = memory.new_plan(self._boundary, options)
             self._training = tuple(modes.get(m, m.training) for m in self._plan.modules)
@@ -267,13 +256,11 @@ class ReplayFrame:
         preserve: bool = self._function.keywords.get("preserve_rng_state", True)
         return preserve
 
-    def _modules_given(self) -> list[nn.Module]:
-        given = [] if self._call is None else self._call.others
-        return [value for value in given if isinstance(value, nn.Module)]
+    def _given(self) -> list[Any]:
+        return [] if self._call is None else self._call.others
 
     def _generators(self) -> list[Any]:
-        given = [] if self._call is None else self._call.others
-        return self._plan.generators + generators_in([*given, *self._loose])
+        return self._plan.generators + generators_in([*self._given(), *self._loose])
 
     def _adopt(self, news: list[News]) -> None:
         """Keep for this forward what it was only now seen to write."""
