@@ -12,6 +12,9 @@ from wcn_ckpt import replay_options
 INSIDE_BACKEND = "aot_eager"
 """Backend of what is compiled inside boundaries: it computes what eager mode does."""
 
+_AS_EAGER: dict[str, Any] = {"emulate_precision_casts": True}
+"""Without it inductor skips roundings to bfloat16 inside a kernel, and other ones in a replay."""
+
 
 class Compiled(nn.Module):
     """A module that runs compiled, as one graph; hooks on this one run in eager mode.
@@ -24,12 +27,16 @@ class Compiled(nn.Module):
     def __init__(self, module: nn.Module, backend: str) -> None:
         super().__init__()
         self.module = module
+        options = _AS_EAGER if backend == "inductor" else None
         # Not registered: it would be a second path to every parameter.
-        self.__dict__["_compiled"] = torch.compile(module, backend=backend, fullgraph=True)
+        self.__dict__["_compiled"] = torch.compile(
+            module, backend=backend, fullgraph=True, options=options
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the compiled module."""
-        return self.__dict__["_compiled"](*args, **kwargs)
+        """Call the compiled module, whose graph may be retained."""
+        with torch._functorch.config.patch(donated_buffer=False):
+            return self.__dict__["_compiled"](*args, **kwargs)
 
 
 def compile_around(module: nn.Module, backend: str) -> nn.Module:

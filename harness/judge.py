@@ -56,6 +56,8 @@ class _Judgement:
         self._context = context
         self._rank = context.rank
         self._connected = job.program.wrapper != "none"
+        # What records modules and their replays would be traced itself.
+        self._looks_into = job.localized and not job.program.traces_boundaries
 
     def verdict(self) -> RankVerdict:
         try:
@@ -71,7 +73,7 @@ class _Judgement:
         # What Dynamo leaves behind when a compiled step raises makes later cases of the rank fail.
         self._context.unfit |= self._job.program.compiled != "off"
         localization = None
-        if looked_into and self._job.localized and not self._context.unfit:
+        if looked_into and self._looks_into and not self._context.unfit:
             localization = localize_alone(self._job, self._rank)
         finding = self._raised_finding(arm, raised, localization)
         expected = self._expected("exception") if arm == ORDINARY else None
@@ -138,7 +140,7 @@ class _Judgement:
 
     def _localized(self, unexpected: list[Difference], noise: float) -> Localization | None:
         """Look into unexpected differences; on every rank, if there are some on any."""
-        if not self._job.localized:
+        if not self._looks_into:
             return None
         wanted = bool(unexpected)
         if self._connected:

@@ -215,7 +215,7 @@ AXES: tuple[Axis, ...] = (
         ("off", "inside", "aot_eager", "inductor"),
         default="off",
         doc="torch.compile: of the modules inside boundaries, or around them with a backend and "
-        "allow_compile=True",
+        "allow_compile=True; inductor with emulate_precision_casts, to round as eager mode does",
         option="torch.compile breaks its forward, which works on sizes that depend on data, into "
         "many small graphs",
         apart=True,

@@ -20,6 +20,12 @@ FOUND = {
     "a difference was asked for that torch.compile takes away": (
         "dropout,enable=rng_not_preserved,compile=aot_eager"
     ),
+    "the compiler gave memory away that a retained graph needs": (
+        "dropout,backward=retained,compile=inductor"
+    ),
+    "the compiler rounded to bfloat16 in the forward and not in the replay": (
+        "instance-norm,autocast=bf16,nesting=nested,selective=on,compile=inductor"
+    ),
 }
 
 
