@@ -91,8 +91,8 @@ def checkpointed_call(
         # Dynamo's guards would hold on to tables of the replay that change behind them.
         eager = torch.compiler.disable(checkpointed_call)  # type: ignore[no-untyped-call]
         return eager(boundary, fn, args, kwargs, function, hook)
-    memory, options = memory_of(boundary), boundary._replay_options
-    plan = memory.plan
+    memory = boundary.__dict__.get("_replay_memory") or memory_of(boundary)
+    options, plan = boundary._replay_options, memory.plan
     if plan is None or not plan.describes(boundary, options):
         plan = memory.new_plan(boundary, options)
     if not (type(function) is functools.partial and function.func is checkpoint):

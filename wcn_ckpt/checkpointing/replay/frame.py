@@ -47,8 +47,8 @@ from wcn_ckpt.checkpointing.replay.redirect import (
 from wcn_ckpt.checkpointing.replay.rng import (
     Draws,
     global_states,
-    have_moved,
     present_states,
+    read_mark,
 )
 from wcn_ckpt.checkpointing.replay.threads import this_thread
 from wcn_ckpt.checkpointing.structure import StructuredCall
@@ -183,7 +183,7 @@ class ReplayFrame:
             out = self._fn(*saved)
         finally:
             forwards.pop()
-        if have_moved(states) and self._preserves_rng():
+        if states.mark != read_mark() and self._preserves_rng():
             self._draws = Draws(states)
             self._is_guided = True
         if plan.options.guard:

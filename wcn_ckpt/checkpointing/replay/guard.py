@@ -60,12 +60,12 @@ class Ground:
         if plan.clean or False in training:
             self._buffers = _buffer_records(plan.read_buffers(), fingerprints)
 
-    def check(self, boundary: nn.Module) -> list[tuple[Tensor, bool]]:
+    def check(self, boundary: nn.Module) -> list[tuple[Tensor, bool]] | None:
         """Refuse a replay on moved ground.
 
         Returns:
             Parameters whose `requires_grad` was switched, with the value in the forward: a replay
-            has to use that.
+            has to use that. None where nothing has changed.
 
         Raises:
             ReplayGuardError: a module, parameter or buffer was replaced or changed since the
@@ -81,7 +81,7 @@ class Ground:
         if self._buffers is not None:
             self._check_buffers(boundary)
         record = plan.parameter_record()
-        return [] if record == self._record else self._compare(boundary, record)
+        return None if record == self._record else self._compare(boundary, record)
 
     def _compare(self, boundary: nn.Module, record: list[Any]) -> list[tuple[Tensor, bool]]:
         parameters = self._plan.parameters

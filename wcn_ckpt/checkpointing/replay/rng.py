@@ -10,6 +10,7 @@ import ctypes
 import random
 import sys
 from collections.abc import Iterable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -124,7 +125,8 @@ class _Unknown:
 
 
 _watch = _Watch()
-_read_mark = attrgetter("python.value", "instance.gauss_next", "numpy.value")
+read_mark = partial(attrgetter("python.value", "instance.gauss_next", "numpy.value"), _watch)
+"""Returns the words of the global generators, to compare with `GlobalStates.mark`."""
 
 
 def global_states() -> GlobalStates:
@@ -137,15 +139,10 @@ def global_states() -> GlobalStates:
     numpy_random = watch.numpy_random
     if numpy_random is None or numpy_random._bit_generator is not watch.bit_generator:
         watch.find_numpy()
-    mark = _read_mark(watch)
+    mark = read_mark()
     if mark != watch.latest.mark:
         watch.latest = GlobalStates(mark)
     return watch.latest
-
-
-def have_moved(states: GlobalStates) -> bool:
-    """Whether the words have changed since `global_states` gave these states."""
-    return bool(states.mark != _read_mark(_watch))
 
 
 def present_states(exact: bool) -> GlobalStates:
