@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from harness.arms import Arm
-from harness.job import make_job
+from harness.job import Job, make_job
 from harness.ranks import Ranks
 from harness.row import Row
 from harness.verdict import combine, tolerances_of
@@ -18,6 +18,9 @@ JUDGE = "harness.judge:judge"
 
 LOAD_SECONDS = 60.0
 """Time that an arm gets to be loaded, however short the limit of a case is."""
+
+COMPILE_SECONDS = 240.0
+"""Time that inductor gets besides: 85 s were seen for a model of which it has nothing cached."""
 
 _LOADS = "harness.importing:problem_with"
 
@@ -77,7 +80,7 @@ def run_case(case: Case, pool: Ranks, options: RunOptions) -> Row:
     arm = options.arm
     job = make_job(case, arm=arm.install, seed=options.seed, arm_arguments=arm.arguments)
     job = replace(job, localized=options.localized)
-    results = pool.run(JUDGE, job, options.case_timeout)
+    results = pool.run(JUDGE, job, time_limit(job, options))
     verdict = combine(results)
     return Row(
         case=case.id,
@@ -92,6 +95,17 @@ def run_case(case: Case, pool: Ranks, options: RunOptions) -> Row:
         tolerances=tolerances_of(results),
         seconds=round(time.monotonic() - start, 6),
     )
+
+
+def time_limit(job: Job, options: RunOptions) -> float:
+    """Return the seconds after which a job counts as hung.
+
+    Args:
+        job: The job.
+        options: What holds for the whole run.
+    """
+    compiling = COMPILE_SECONDS if job.program.compiled == "inductor" else 0.0
+    return options.case_timeout + compiling
 
 
 def run_cases(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harness.arms import arm_named
+from harness.job import make_job
 from harness.ranks import RankPool
-from harness.runner import RunOptions, run_case
+from harness.runner import RunOptions, run_case, time_limit
 from matrix.case import parse_case
 
 FOUND = {
@@ -34,3 +35,11 @@ def test_it_is_equal(rank_pool: RankPool, case: str) -> None:
     row = run_case(parse_case(case), rank_pool, RunOptions(arm=arm_named("checkpointed")))
 
     assert row.outcome == "equal", row.findings
+
+
+@pytest.mark.parametrize(("backend", "seconds"), [("inductor", 247.0), ("aot_eager", 7.0)])
+def test_a_cold_compilation_does_not_count_as_hung(backend: str, seconds: float) -> None:
+    arm = arm_named("checkpointed")
+    job = make_job(parse_case(f"dit,compile={backend}"), arm=arm.install, seed=0)
+
+    assert time_limit(job, RunOptions(arm=arm, case_timeout=7.0)) == seconds
