@@ -15,6 +15,7 @@ from wcn_ckpt.checkpointing.errors import ReplayGuardError
 from wcn_ckpt.checkpointing.functions import CheckpointFunction
 from wcn_ckpt.checkpointing.replay import threads
 from wcn_ckpt.checkpointing.replay.audit import Audit, report_late, report_lost
+from wcn_ckpt.checkpointing.replay.cpu_generator import CpuState, cpu_generator
 from wcn_ckpt.checkpointing.replay.found_norms import NormSearch
 from wcn_ckpt.checkpointing.replay.generators import generators_in
 from wcn_ckpt.checkpointing.replay.guard import Ground, moved_message, path_of
@@ -55,8 +56,8 @@ from wcn_ckpt.checkpointing.structure import StructuredCall
 
 _training = attrgetter("training")
 _dispatch_modes = torch._C._len_torch_dispatch_stack
-_generator_state = torch.default_generator.get_state
-_set_generator_state = torch.default_generator.set_state
+_cpu_state = cpu_generator.present
+_set_cpu_state = cpu_generator.set
 
 
 class ReplayFrame:
@@ -88,7 +89,7 @@ class ReplayFrame:
     _draws: Draws | None = None
     _ground: Ground | None = None
     _lost: str | None = None
-    _generator_state: Tensor | None = None
+    _cpu_state: CpuState | None = None
     _saved_values: SavedValues | None = None
 
     def __init__(
@@ -121,10 +122,11 @@ class ReplayFrame:
         flags = None if self._ground is None else self._ground.check(boundary)
         statistics: list[Original] = []
         switched: list[tuple[Any, str, bool]] = []
-        generator_state = self._generator_state
-        if generator_state is not None:
-            present_state = _generator_state()
-            _set_generator_state(generator_state)
+        cpu_state = self._cpu_state
+        if cpu_state is not None:
+            present_state = _cpu_state()
+            if present_state is not cpu_state:
+                _set_cpu_state(cpu_state)
         replays.append(plan)
         try:
             if len(threads.in_use_by_thread) > 1:
@@ -153,13 +155,13 @@ class ReplayFrame:
             if statistics:
                 put_back(statistics)
             replays.pop()
-            if generator_state is not None:
-                _set_generator_state(present_state)
+            if cpu_state is not None:
+                _set_cpu_state(present_state)
 
     def _forward(self, saved: tuple[Any, ...]) -> Any:
         """Run the logical forward."""
         if self._keeps_generator:
-            self._generator_state = _generator_state()
+            self._cpu_state = _cpu_state()
         plan, memory = self._plan, self._memory
         self._training = training = tuple(map(_training, plan.modules))
         memory.forwards = count = memory.forwards + 1
