@@ -229,6 +229,12 @@ def faults(
             help="Count the cases of this suite that see each fault: smoke or pr.",
         ),
     ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            "--sample", metavar="N", help="Try at most N cases of the suite with each fault."
+        ),
+    ] = None,
     only_list: Annotated[
         bool, typer.Option("--list", help="List the faults: name, kind, what is broken.")
     ] = False,
@@ -253,6 +259,7 @@ def faults(
                 out=out,
                 json_file=json_file,
                 suite=kill_matrix,
+                sample=sample,
             )
         except RankStartError as error:
             typer.echo(f"the ranks could not be started: {error}", err=True)

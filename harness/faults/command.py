@@ -59,6 +59,7 @@ def run_faults(
     out: Path | None = None,
     json_file: str | None = None,
     suite: str | None = None,
+    sample: int | None = None,
     console: Console | None = None,
 ) -> int:
     """Inject faults and say for each whether the lab caught it and named it rightly.
@@ -70,6 +71,7 @@ def run_faults(
         out: Folder for ``faults.json`` and, with a suite, ``kill-matrix.md``; made if need be.
         json_file: File for the same JSON, or ``-`` for standard output, which then has no table.
         suite: Name of the suite whose cases are counted that see each fault; None for no count.
+        sample: Most cases of the suite to try of each fault; None for all.
         console: Where to print; standard output by default.
 
     Returns:
@@ -86,6 +88,8 @@ def run_faults(
         raise ValueError(
             f"--kill-matrix: no count for {suite!r}; valid suites: {', '.join(SUITES_COUNTED)}"
         )
+    if sample is not None and (suite is None or sample < 1):
+        raise ValueError(f"--sample {sample}: at least 1 case, of the suite of --kill-matrix")
     quiet = json_file == STANDARD_OUTPUT
     files = [] if json_file is None or quiet else [Path(json_file)]
     if out is not None:
@@ -102,7 +106,7 @@ def run_faults(
         show_injections(injections, console)
         kills: list[Kills] = []
         if suite is not None:
-            counted = kill_matrix(faults, suite_named(suite), pool, seed=seed)
+            counted = kill_matrix(faults, suite_named(suite), pool, seed=seed, sample=sample)
             for item in _progress(counted, faults, console, _killed_name):
                 kills.append(item)
                 # A count takes long: what it has come to is on disk whatever ends it.

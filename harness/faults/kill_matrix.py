@@ -10,24 +10,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from harness.faults.fault import Fault
 from harness.faults.subjects import OWN_SUBJECTS
-from harness.job import make_job
 from harness.ranks import RankPool
 from harness.row import PASSING
-from harness.runner import JUDGE
-from harness.verdict import combine
+from harness.runner import RunOptions, run_case
 from matrix.case import Case
 from matrix.subject import Subject
 from matrix.subjects import SUBJECTS
 from matrix.suites import Suite, select
 from matrix.values import meets
-
-CASE_TIMEOUT = 20.0
-"""Seconds until a case counts as hung, and so as one that sees the fault."""
 
 
 @dataclass(frozen=True)
@@ -35,24 +30,32 @@ class Kills:
     """Which cases of a suite see a fault."""
 
     fault: Fault
+    reached: int
+    """How many cases it can reach."""
     tried: tuple[str, ...]
-    """Ids of the cases that it can reach."""
+    """Ids of those that were tried: all of them, or a sample."""
     seen_by: tuple[str, ...]
     """Those that did not pass."""
 
     @property
     def text(self) -> str:
-        """For example ``12 of 20``."""
-        return f"{len(self.seen_by)} of {len(self.tried)}"
+        """For example ``12 of 20``, or ``12 of 20 (611)`` for a sample of 611 cases."""
+        return count_text(len(self.seen_by), len(self.tried), self.reached)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and the cases as JSON shows them."""
         return {
             "fault": self.fault.name,
+            "reached": self.reached,
             "tried": len(self.tried),
             "seen": len(self.seen_by),
             "seen_by": list(self.seen_by),
         }
+
+
+def count_text(seen: int, tried: int, reached: int) -> str:
+    """Return for example ``12 of 20``, or ``12 of 20 (611)`` for a sample of 611 cases."""
+    return f"{seen} of {tried}" + (f" ({reached})" if tried < reached else "")
 
 
 def cases_for(fault: Fault, suite: Suite, *, seed: int = 0) -> tuple[Case, ...]:
@@ -72,7 +75,12 @@ def cases_for(fault: Fault, suite: Suite, *, seed: int = 0) -> tuple[Case, ...]:
 
 
 def kill_matrix(
-    faults: Iterable[Fault], suite: Suite, pool: RankPool, *, seed: int = 0
+    faults: Iterable[Fault],
+    suite: Suite,
+    pool: RankPool,
+    *,
+    seed: int = 0,
+    sample: int | None = None,
 ) -> Iterator[Kills]:
     """Try faults on the cases of a suite; what differs is not looked into.
 
@@ -81,6 +89,7 @@ def kill_matrix(
         suite: The suite.
         pool: The ranks.
         seed: Seed of the suite's array and of the run.
+        sample: Most cases to try of each fault, spread evenly over the suite; None for all.
 
     Yields:
         For each fault that can run here, which cases see it.
@@ -91,9 +100,10 @@ def kill_matrix(
     for fault in faults:
         if fault.needs_cuda:
             continue
-        cases = cases_for(fault, suite, seed=seed)
+        reached = cases_for(fault, suite, seed=seed)
+        cases = _spread(reached, sample)
         seen = tuple(case.id for case in cases if _is_seen(fault, case, pool, seed))
-        yield Kills(fault, tuple(case.id for case in cases), seen)
+        yield Kills(fault, len(reached), tuple(case.id for case in cases), seen)
 
 
 def kills_table(suite: str, kills: Sequence[Kills]) -> str:
@@ -108,9 +118,16 @@ def kills_table(suite: str, kills: Sequence[Kills]) -> str:
 
 
 def _is_seen(fault: Fault, case: Case, pool: RankPool, seed: int) -> bool:
-    job = replace(make_job(case, arm=fault.arm, seed=seed), localized=False)
-    timeout = min(fault.case_timeout, CASE_TIMEOUT)
-    return combine(pool.run(JUDGE, job, timeout)).outcome not in PASSING
+    options = RunOptions(
+        arm=fault.judged_arm, seed=seed, case_timeout=fault.case_timeout, localized=False
+    )
+    return run_case(case, pool, options).outcome not in PASSING
+
+
+def _spread(cases: tuple[Case, ...], most: int | None) -> tuple[Case, ...]:
+    if most is None or most >= len(cases):
+        return cases
+    return tuple(cases[index * len(cases) // most] for index in range(most))
 
 
 @functools.cache

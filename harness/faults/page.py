@@ -14,10 +14,11 @@ from typing import Any
 
 from harness.faults.catalogue import FAULTS
 from harness.faults.fault import FAMILIES, Family, Fault
+from harness.faults.kill_matrix import count_text
 from matrix.values import value_text
 
 Counts = Mapping[str, Mapping[str, Sequence[int]]]
-"""Suite -> fault -> how many cases saw it, of how many that it can reach."""
+"""Suite -> fault -> how many cases saw it, of how many tried, of how many that it can reach."""
 
 COUNTS_FILE = "kill_matrix.json"
 PAGE_FILE = "faults.md"
@@ -48,7 +49,8 @@ _KILLS = """\
 
 How many cases of a suite see each fault, of those that it can reach: `ckpt-lab faults --kill-matrix
 SUITE` counts them. A fault that needs a block of its own is tried on the cases that the suite would
-have of that block. Before a suite is thinned, look here for what it would no longer see.
+have of that block. Where only a sample was tried (`--sample`), the number of cases that the fault
+can reach stands in brackets. Before a suite is thinned, look here for what it would no longer see.
 """
 
 
@@ -94,7 +96,8 @@ def merged(counts: Counts, documents: Iterable[Mapping[str, Any]]) -> dict[str, 
     for document in documents:
         matrix = document.get("kill_matrix", {"faults": []})
         for item in matrix["faults"]:
-            result.setdefault(matrix["suite"], {})[item["fault"]] = [item["seen"], item["tried"]]
+            count = [item["seen"], item["tried"], item["reached"]]
+            result.setdefault(matrix["suite"], {})[item["fault"]] = count
     return result
 
 
@@ -116,7 +119,7 @@ def _where(fault: Fault) -> str:
 
 
 def _count(count: Sequence[int] | None) -> str:
-    return "not counted" if count is None else f"{count[0]} of {count[1]}"
+    return "not counted" if count is None else count_text(*count)
 
 
 def main(arguments: Sequence[str]) -> None:

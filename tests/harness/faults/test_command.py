@@ -118,6 +118,8 @@ def test_the_list_has_name_kind_and_what_is_broken() -> None:
         (["--list", "--fault", "nope"], "no fault 'nope'"),
         (["--ranks", "1"], "at least 2"),
         (["--kill-matrix", "night"], "no count for 'night'; valid suites: smoke, pr"),
+        (["--kill-matrix", "pr", "--sample", "0"], "--sample 0: at least 1 case"),
+        (["--sample", "5"], "of the suite of --kill-matrix"),
         (["--json", "/dev/null/faults.json"], "cannot write /dev/null/faults.json"),
         (["--out", "/dev/null/folder"], "cannot make the folder"),
     ],

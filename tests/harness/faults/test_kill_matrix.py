@@ -28,8 +28,20 @@ def test_what_needs_cuda_is_not_counted(rank_pool: RankPool) -> None:
     assert list(kill_matrix([BY_NAME["cuda-rng-not-preserved"]], TINY, rank_pool)) == []
 
 
+def test_a_sample_is_spread_over_the_suite(rank_pool: RankPool) -> None:
+    fault = BY_NAME["double-update"]
+    cases = [case.id for case in cases_for(fault, TINY)]
+
+    (kills,) = kill_matrix([fault], TINY, rank_pool, sample=2)
+
+    assert len(cases) > 3
+    assert list(kills.tried) == [cases[0], cases[len(cases) // 2]]
+    assert kills.reached == len(cases)
+    assert kills.text.endswith(f" of 2 ({len(cases)})")
+
+
 def test_the_table_has_one_line_for_each_fault() -> None:
-    kills = Kills(FAULTS[0], ("a", "b"), ("a",))
+    kills = Kills(FAULTS[0], 2, ("a", "b"), ("a",))
 
     assert kills_table("tiny", [kills]).splitlines() == [
         "| fault | cases of `tiny` that see it |",

@@ -37,15 +37,15 @@ def test_every_fault_that_runs_on_the_cpu_is_counted() -> None:
     for suite, of_suite in counts.items():
         uncounted = {f.name for f in FAULTS if not f.needs_cuda} ^ set(of_suite)
         assert not uncounted, f"count them: ckpt-lab faults --kill-matrix {suite} --out ..."
-        assert all(0 <= seen <= tried for seen, tried in of_suite.values())
+        assert all(0 <= seen <= tried <= reached for seen, tried, reached in of_suite.values())
 
 
 def test_counts_of_results_replace_older_ones() -> None:
-    before = {"smoke": {"a": [1, 2], "b": [1, 1]}}
-    item = {"fault": "a", "seen": 3, "tried": 4, "seen_by": []}
+    before = {"smoke": {"a": [1, 2, 2], "b": [1, 1, 1]}}
+    item = {"fault": "a", "seen": 3, "tried": 4, "reached": 9, "seen_by": []}
     documents = [{"kill_matrix": {"suite": "smoke", "faults": [item]}}, {}]
 
-    assert merged(before, documents) == {"smoke": {"a": [3, 4], "b": [1, 1]}}
+    assert merged(before, documents) == {"smoke": {"a": [3, 4, 9], "b": [1, 1, 1]}}
 
 
 def test_every_own_subject_is_named() -> None:
