@@ -115,7 +115,7 @@ def run(
         typer.Option(
             "--last-failed",
             help="Run what was not as expected in the latest run, with its arm, seeds, device, "
-            "backend and ranks.",
+            "backend and ranks; --subject and --axis narrow it.",
         ),
     ] = False,
     stop_early: Annotated[
@@ -176,7 +176,7 @@ def run(
         )
         selections = request.select()
     if not selections:
-        typer.echo("nothing to run: in the latest run all was as expected")
+        typer.echo("nothing to run: none of these cases failed in the latest run")
         return
     try:
         status = run_suite(request, selections)

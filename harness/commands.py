@@ -122,7 +122,7 @@ def run_suite(
         console.print(
             f"{lost or 'interrupted'} after {len(rows)} of {len(asked)} cases; to go on: {command}"
         )
-    elif request.last_failed and len(rows) == len(asked):
+    elif request.repeats_all and len(rows) == len(asked):
         _remember(folder, console)  # only now: until it has ended, what failed is what it reruns
     console.print(f"report: {report}")
     if lost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from matrix.choices import no_such
 from matrix.constraints import constraints_on, exclusion
 from matrix.subjects import SUBJECTS
 from matrix.suites import Selection, select, suite_named
-from matrix.values import Value
+from matrix.values import Value, meets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,11 @@ class RunRequest(SuiteRequest):
             return self.checklist
         return not (self.subjects or self.axes or self.shard or self.last_failed)
 
+    @property
+    def repeats_all(self) -> bool:
+        """Whether everything that failed in the latest run is run again."""
+        return self.last_failed and not (self.subjects or self.axes)
+
     def __post_init__(self) -> None:
         """Refuse an arm, a device or a backend that is not there."""
         super().__post_init__()
@@ -102,13 +108,26 @@ class RunRequest(SuiteRequest):
             raise ValueError("--times is what shards are cut by; give --shard i/n too")
 
     def select(self) -> dict[int, Selection]:
-        """Choose the cases, by seed; none where nothing failed and that is what is asked for."""
+        """Choose the cases, by seed; those that failed, as far as subjects and axes let them."""
         if not self.last_failed:
             return super().select()
-        failed = failed_cases(_run_to_repeat())
+        wanted = self._wanted()
+        every = failed_cases(_run_to_repeat())
+        chosen = {seed: list(filter(wanted, cases)) for seed, cases in every.items()}
+        failed = {seed: cases for seed, cases in chosen.items() if cases}
         for device in {str(c.assignment["device"]) for cases in failed.values() for c in cases}:
             check_device(device, self.backend, local_size(self.case_ranks))
         return {seed: Selection(tuple(cases), ()) for seed, cases in failed.items()}
+
+    def _wanted(self) -> Callable[[Case], bool]:
+        """Return what tells whether a case is among the subjects and on the values asked for."""
+        names = {any_subject_named(name).name for name in self.subjects}
+        only = parse_axes(self.axes)
+
+        def wanted(case: Case) -> bool:
+            return meets(case.cell, only) and (not names or case.subject.name in names)
+
+        return wanted
 
     @property
     def case_ranks(self) -> int:

@@ -41,20 +41,32 @@ def hidden_writes(job: Job, context: RankContext) -> list[Written]:
 
     Returns:
         What only replays write.
+
+    Raises:
+        RuntimeError: If they write nothing of what was looked at, and that was not all.
     """
     from harness.checklist.step import Step
-    from harness.verification.hidden_state import snapshot, written
+    from harness.verification.hidden_state import MOST_VALUES, snapshot, written
+
+    counts = []
 
     def of(arm: str) -> list[Written]:
         step = Step(job, arm, context.rank)
         step.timed()
         loss = step.forward()
         before = snapshot(step.module)
+        counts.append(len(before))
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return written(before, snapshot(step.module))
 
     ordinary = {change.path for change in of(ORDINARY)}
-    return [change for change in of(job.arm) if change.path not in ordinary]
+    changed = [change for change in of(job.arm) if change.path not in ordinary]
+    if not changed and max(counts) >= MOST_VALUES:
+        raise RuntimeError(
+            f"the model, its classes and its functions hold more than the {MOST_VALUES} values "
+            "that are compared"
+        )
+    return changed
 
 
 def with_hidden_writes(row: Row, case: Case, arm: Arm, ranks: Ranks, timeout: float) -> Row:

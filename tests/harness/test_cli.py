@@ -285,6 +285,11 @@ def test_what_failed_last_is_run_again_as_it_was_and_times_are_remembered(
     assert sorted(row.case for row in rows) == FAILED
     assert {(row.arm, row.ranks) for row in rows} == {("torch_checkpoint", 2)}
 
+    joint = lab_here("run", "--last-failed", "--axis", "accumulation=joint", "--out", "joint")
+    assert joint.returncode == 1, joint.stdout + joint.stderr
+    assert [row.case for row in read_rows(after_it / "joint")] == ["basic,accumulation=joint"]
+    assert "nothing to run" in lab_here("run", "--last-failed", "--subject", "readme").stdout
+
     ours = lab_here("run", "--last-failed", "--arm", "checkpointed")
     assert ours.returncode == 0, ours.stdout + ours.stderr
     assert "2 cases on 2 ranks, arm checkpointed" in ours.stdout

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from filelock import FileLock
 
 from matrix.axes import AXES
 from matrix.case import Case
@@ -24,6 +26,7 @@ BLOCKS = [subject for subject in SUBJECTS if subject.kind == "block"]
 MODELS = [subject for subject in SUBJECTS if subject.kind == "model"]
 Grid = npt.NDArray[np.bool_]
 """One flag for each combination of values of a group of factors."""
+Whole = Callable[[str], Selection]
 DEFAULTS: dict[str, Value] = {axis.name: axis.default for axis in AXES}
 NOT_LEFT_AT_DEFAULT = (
     *("sync_bn", "running_stats", "autocast", "device", "subject", "wrapper", "fsdp_units"),
@@ -112,9 +115,23 @@ def total(grids: list[Grid]) -> int:
     return sum(int(grid.sum()) for grid in grids)
 
 
-@functools.cache
-def whole(name: str) -> Selection:
-    return select(suite_named(name))
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Whole:
+    """Return the selection of a suite by its name; the workers of a test run share one of each."""
+    folder = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        folder = folder.parent
+
+    @functools.cache
+    def selection(name: str) -> Selection:
+        file = folder / f"{name}.pickle"
+        with FileLock(f"{file}.lock"):
+            if not file.exists():
+                file.write_bytes(pickle.dumps(select(suite_named(name))))
+        shared: Selection = pickle.loads(file.read_bytes())
+        return shared
+
+    return selection
 
 
 def not_compiled(cases: Sequence[Case], kind: str | None = None) -> list[dict[str, Value]]:
@@ -128,7 +145,7 @@ def not_compiled(cases: Sequence[Case], kind: str | None = None) -> list[dict[st
     )
 
 
-def test_smoke_holds_every_possible_pair() -> None:
+def test_smoke_holds_every_possible_pair(whole: Whole) -> None:
     selection = whole("smoke")
     pairs, compiled = selection.coverages
 
@@ -138,7 +155,9 @@ def test_smoke_holds_every_possible_pair() -> None:
     assert compiled.covered == compiled.possible == 3
 
 
-def test_pr_holds_every_possible_triple_of_the_core_and_every_pair() -> None:
+def test_pr_holds_every_possible_triple_of_the_core_and_every_pair(
+    whole: Whole,
+) -> None:
     selection = whole("pr")
     pairs, triples, _ = selection.coverages
     cells = not_compiled(selection.cases)
@@ -151,9 +170,9 @@ def test_pr_holds_every_possible_triple_of_the_core_and_every_pair() -> None:
     assert triples.covered == triples.possible == total(want)
 
 
-def test_nightly_is_the_full_product_of_the_card_times_pairs_on_blocks_and_triples_on_models() -> (
-    None
-):
+def test_nightly_is_the_full_product_of_the_card_times_pairs_on_blocks_and_triples_on_models(
+    whole: Whole,
+) -> None:
     selection = whole("nightly")
     card_figure, _, pairs, triples, *_ = selection.coverages
     assert len(selection.cases) <= 10_000
@@ -176,7 +195,7 @@ def test_nightly_is_the_full_product_of_the_card_times_pairs_on_blocks_and_tripl
 
 
 @pytest.mark.parametrize("name", ["smoke", "pr", "nightly"])
-def test_compiled_cases_are_few(name: str) -> None:
+def test_compiled_cases_are_few(name: str, whole: Whole) -> None:
     compiled = [case.assignment["compile"] for case in whole(name).cases]
 
     assert 0 < compiled.count("aot_eager") <= 40
@@ -195,7 +214,7 @@ def test_card_is_the_full_product_of_its_axes_on_the_minkunet_blocks() -> None:
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
-def test_no_suite_holds_an_excluded_case_or_one_twice(suite: Suite) -> None:
+def test_no_suite_holds_an_excluded_case_or_one_twice(suite: Suite, whole: Whole) -> None:
     cases = whole(suite.name).cases
 
     assert all(exclusion(case.cell, RULES) is None for case in cases)
