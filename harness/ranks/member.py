@@ -34,7 +34,7 @@ from harness.ranks.orders import (
     place_of,
     result_key,
 )
-from harness.ranks.pool import RankResult
+from harness.ranks.pool import CACHE_LIMITS, RankResult
 from harness.ranks.watchdog import Overrun, Watchdog
 
 _WAIT_SECONDS = 30.0
@@ -94,6 +94,8 @@ class Member:
         self._place = ""
         self._started = 0.0
         self._farewell = threading.Lock()
+        for name, limit in CACHE_LIMITS.items():
+            os.environ.setdefault(name, limit)
         if launch.one_machine:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         torch.set_num_threads(1)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from harness.arms.checkpointed import install as install_checkpointed
+from harness.bench.machine import resident_memory
 from harness.ranks.context import RankContext
 from matrix.blocks import MyBlock
 
@@ -106,6 +107,17 @@ def echo(payload: Any, context: RankContext) -> tuple[int, Any, float]:
     total = torch.ones(1)
     dist.all_reduce(total)
     return context.rank, payload, total.item()
+
+
+def memory_of_bfloat16_kernels(payload: Any, context: RankContext) -> list[float]:
+    """Return the MiB of this process before and after kernels for ever more shapes."""
+    sizes = []
+    with torch.no_grad():
+        for rows in range(2, 602):
+            (torch.ones(rows, 32).bfloat16() @ torch.ones(32, 64).bfloat16()).sum()
+            if rows % 300 == 1:
+                sizes.append(resident_memory(os.getpid()))
+    return sizes
 
 
 def count_frozen(payload: Any, context: RankContext) -> int:

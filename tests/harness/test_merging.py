@@ -18,15 +18,15 @@ SHARDS = 8
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory, lone_rank: RankPool) -> Iterator[Path]:
     """One run, and its eight shards, on one pool of ranks."""
     place = tmp_path_factory.mktemp("runs")
-    with RankPool(1) as pool, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
 
         @contextmanager
         def open_groups(size: int, group_size: int, backend: str) -> Iterator[Sequence[Ranks]]:
-            yield [pool]
+            yield [lone_rank]
 
         patch.setattr(commands, "open_groups", open_groups)
         run(place / "whole", None)

@@ -125,6 +125,13 @@ def test_what_a_rank_imported_is_no_work_for_its_collections(pool: RankPool) -> 
     assert all(result.value > 100_000 for result in results)
 
 
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+def test_kernels_for_ever_more_shapes_take_no_more_memory(pool: RankPool) -> None:
+    for result in pool.run(f"{TASKS}:memory_of_bfloat16_kernels", None, 60.0):
+        middle, end = result.value
+        assert end - middle < 50  # with the caches that oneDNN and torch have by default: 200
+
+
 def test_tensors_pass_both_ways_by_value(pool: RankPool) -> None:
     sent = torch.arange(5.0)
 

@@ -49,7 +49,7 @@ PYTEST_MODULE = """
 from matrix.case import parse_case
 
 def test_equal(check_case):
-    assert check_case(parse_case("basic,wrapper=ddp")).ranks == 3
+    assert check_case(parse_case("basic,wrapper=ddp")).ranks == 2
 
 def test_differs(check_case):
     check_case(parse_case("basic,wrapper=ddp"), arm="torch_checkpoint")
@@ -189,7 +189,7 @@ def test_pytest_runs_its_cases_in_the_ranks_of_torchrun(tmp_path: Path) -> None:
     (tmp_path / "test_cases.py").write_text(PYTEST_MODULE)
 
     status, output = run_torchrun(
-        *("--nproc-per-node=3", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        *("--nproc-per-node=2", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
         *("--rootdir=.", "--junitxml=report.xml", "test_cases.py"),
         cwd=tmp_path,
     )
