@@ -192,6 +192,28 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason=_CAST_BEFORE,
     ),
     Constraint(
+        when={"subject": ("structure-flow",), "selective": (True,), "autocast": _CAST},
+        kind="checkpoint_raises",
+        reason="autocast keeps the cast of the condition, which every block reads, so the replay "
+        "of a later block casts where its forward did not, which torch's selective checkpointing "
+        "refuses",
+    ),
+    Constraint(
+        when={
+            "subject": (
+                *("readme", "called-twice", "own-norm", "instance-norm"),
+                *("dit", "dit-cross", "structure-flow"),
+            ),
+            "wrapper": ("ddp",),
+            "selective": (True,),
+            "compile": ("inside",),
+        },
+        kind="checkpoint_raises",
+        reason="DDP has what is compiled traced in parts at its first call, inside of torch's "
+        "selective checkpointing, whose marks then have no number, and the partitioner compares "
+        "the numbers of neighbours",
+    ),
+    Constraint(
         when={
             "subject": ("pre-norm", "spaceformer"),
             "order": ("shuffled",),

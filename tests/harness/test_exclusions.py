@@ -30,10 +30,15 @@ SLOW = "inductor"
 
 
 def cells(rule: Constraint) -> list[Case]:
-    """Return every cell of a rule with the other axes at defaults, or what makes it apply."""
+    """Return every cell of a rule with the other axes at defaults, or what makes it apply.
+
+    What fails to compile leaves ranks that are replaced: of several such subjects only the first.
+    """
     named = [name for name in rule.when if name not in ("subject", "batch_norm")]
     rule = constraints_on(SUBJECTS, constraints=(rule,))[0]
     subjects = [str(name) for name in rule.when.get("subject", ("readme",))]
+    if "inside" in rule.when.get("compile", ()):
+        del subjects[1:]
     found = []
     for subject, *chosen in itertools.product(subjects, *(rule.when[name] for name in named)):
         values: dict[str, Value] = dict(zip(named, chosen, strict=True))
