@@ -23,30 +23,39 @@ def grown(
     """Return rows with more factors, which hold every allowed pair of values that has one of them.
 
     Args:
-        rows: Allowed rows of some of the factors.
-        names: The factors that they lack, in the order they are added. Whatever a row holds, their
-            first values are allowed.
+        rows: Allowed rows of some of the factors; those that no allowed row holds are left out.
+        names: The factors that they lack, in the order they are added.
         factors: All factors.
         constraints: What is left out.
 
     Returns:
         The rows, and those that were added, in the order of ``factors``.
     """
-    table = [dict(row) for row in rows]
+    every = [dict(row) for row in rows]
+    table = [row for row in every if completed(row, factors, constraints) is not None]
     if not table:  # no row of the other factors is allowed
         return []
-    known = [name for name in factors if name in table[0]]
+    given = [name for name in factors if name in table[0]]
+    known = list(given)
+    undone = len(table) < len(every)
     for name in names:
         partial = {factor: factors[factor] for factor in (*known, name)}
         missing = _pairs(name, known, partial, constraints)
         for row in table:
-            row[name] = _best(row, name, factors[name], missing, constraints)
+            value = _best(row, name, factors[name], missing, constraints)
+            if value is None:  # what was added before leaves none: that is chosen anew
+                undone = True
+                row.update(_completed({n: row[n] for n in given}, partial, constraints))
+            else:
+                row[name] = value[0]
             missing -= _held(row, name)
-        while missing:
-            row = _row_for(name, min(missing, key=repr), missing, partial, constraints)
-            table.append(row)
-            missing -= _held(row, name)
+        _add_rows(table, name, missing, partial, constraints)
         known.append(name)
+    if undone:
+        for name in known:
+            missing = _pairs(name, [n for n in known if n != name], factors, constraints)
+            missing = missing.difference(*(_held(row, name) for row in table))
+            _add_rows(table, name, missing, factors, constraints)
     return [{name: row[name] for name in factors} for row in table]
 
 
@@ -66,16 +75,32 @@ def _held(row: Row, name: str) -> set[_Pair]:
     return {(row[name], other, value) for other, value in row.items() if other != name}
 
 
+def _add_rows(
+    table: list[Row],
+    name: str,
+    missing: set[_Pair],
+    factors: Factors,
+    constraints: tuple[Constraint, ...],
+) -> None:
+    """Add rows to a table until none of the missing pairs is missing."""
+    while missing:
+        row = _row_for(name, min(missing, key=repr), missing, factors, constraints)
+        table.append(row)
+        missing -= _held(row, name)
+
+
 def _best(
     row: Row,
     name: str,
     values: tuple[Value, ...],
     missing: set[_Pair],
     constraints: tuple[Constraint, ...],
-) -> Value:
-    """Return the allowed value that covers most; the first of several."""
-    allowed = [v for v in values if exclusion({**row, name: v}, constraints) is None]
-    return max(allowed, key=lambda value: len(missing & _held({**row, name: value}, name)))
+) -> tuple[Value] | None:
+    """Return the allowed value that covers most, the first of several; None if none is allowed."""
+    allowed = [(v,) for v in values if exclusion({**row, name: v}, constraints) is None]
+    return max(
+        allowed, key=lambda value: len(missing & _held({**row, name: value[0]}, name)), default=None
+    )
 
 
 def _row_for(
@@ -93,6 +118,10 @@ def _row_for(
             with_it = {**chosen, third: thirds}
             if completed(with_it, factors, constraints) is not None:
                 chosen = with_it
+    return _completed(chosen, factors, constraints)
+
+
+def _completed(chosen: Row, factors: Factors, constraints: tuple[Constraint, ...]) -> Row:
     row = completed(chosen, factors, constraints)
     assert row is not None
     return row

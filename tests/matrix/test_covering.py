@@ -64,6 +64,34 @@ def test_rows_are_allowed_and_cover_every_possible_tuple(
 
 
 @SETTINGS
+@given(models(), st.integers(1, 4))
+def test_pairs_are_covered_however_many_factors_the_core_has(
+    model: tuple[Factors, tuple[Constraint, ...], int], size: int
+) -> None:
+    factors, constraints, _ = model
+    core = tuple(factors)[:size]
+    possible = tuples_of(allowed_product(factors, constraints), 2)
+
+    rows = covering_rows(factors, 2, core=core, constraints=constraints)
+
+    assert all(exclusion(row, constraints) is None for row in rows)
+    assert tuples_of(rows, 2) == possible
+
+
+def test_a_value_that_leaves_a_later_factor_none_is_chosen_anew() -> None:
+    factors: Factors = {"a": (0, 1), "b": (0, 1), "c": (0, 1), "d": (0, 1)}
+    constraints = (
+        Constraint({"a": (0,), "c": (1,), "d": (0,)}, "inapplicable", "drawn"),
+        Constraint({"a": (0,), "d": (1,)}, "inapplicable", "drawn"),
+    )
+
+    rows = covering_rows(factors, 2, core=("a", "b"), constraints=constraints)
+
+    assert tuples_of(rows, 2) == tuples_of(allowed_product(factors, constraints), 2)
+    assert all(exclusion(row, constraints) is None for row in rows)
+
+
+@SETTINGS
 @given(models())
 def test_the_figure_agrees_with_an_independent_count(
     model: tuple[Factors, tuple[Constraint, ...], int],
