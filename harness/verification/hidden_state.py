@@ -32,7 +32,7 @@ _FOREIGN = frozenset(("torch", "numpy", "wcn_ckpt", "harness", "matrix")) | sys.
 """Packages whose own state is none of a model."""
 _DEEPEST = 8
 MOST_VALUES = 20_000
-"""Values of a model that are looked at."""
+"""Values of a model that are looked at; one more is found where there are more."""
 
 _LARGEST = 1 << 20
 """Elements of a tensor or an array up to which it is compared in full."""
@@ -45,8 +45,8 @@ def snapshot(module: nn.Module) -> dict[str, Any]:
         module: The tree.
 
     Returns:
-        Path -> value, at most ``MOST_VALUES``; tensors and arrays as copies. Parameters and buffers
-        are left out.
+        Path -> value; tensors and arrays as copies. Parameters and buffers are left out, and all
+        values after the first ``MOST_VALUES`` and one.
     """
     walk = _Walk()
     for prefix, child in dotted_modules(module):
@@ -85,7 +85,7 @@ class _Walk:
         self._kinds: set[type] = set()
 
     def value(self, path: str, value: Any, depth: int) -> None:
-        if len(self.found) >= MOST_VALUES or depth > _DEEPEST:
+        if len(self.found) > MOST_VALUES or depth > _DEEPEST:
             return
         if isinstance(value, _PLAIN):
             self.found[path] = value
