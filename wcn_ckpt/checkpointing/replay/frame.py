@@ -17,7 +17,7 @@ from wcn_ckpt.checkpointing.replay import threads
 from wcn_ckpt.checkpointing.replay.audit import Audit, report_late, report_lost
 from wcn_ckpt.checkpointing.replay.cpu_generator import CpuState, cpu_generator
 from wcn_ckpt.checkpointing.replay.found_norms import NormSearch
-from wcn_ckpt.checkpointing.replay.generators import generators_in
+from wcn_ckpt.checkpointing.replay.generators import Place, exchange, generators_in
 from wcn_ckpt.checkpointing.replay.guard import Ground, moved_message, path_of
 from wcn_ckpt.checkpointing.replay.kept import (
     EntryState,
@@ -40,6 +40,7 @@ from wcn_ckpt.checkpointing.replay.overwrites import SavedValues
 from wcn_ckpt.checkpointing.replay.plan import ReplayPlan
 from wcn_ckpt.checkpointing.replay.recollection import Recollection
 from wcn_ckpt.checkpointing.replay.redirect import (
+    KeptHolder,
     Original,
     own_operations,
     put_back,
@@ -47,6 +48,7 @@ from wcn_ckpt.checkpointing.replay.redirect import (
 )
 from wcn_ckpt.checkpointing.replay.rng import (
     Draws,
+    GlobalStates,
     global_states,
     present_states,
     read_mark,
@@ -55,6 +57,8 @@ from wcn_ckpt.checkpointing.replay.threads import this_thread
 from wcn_ckpt.checkpointing.structure import StructuredCall
 
 _training = attrgetter("training")
+_tracking = attrgetter("track_running_stats")
+_flag = attrgetter("requires_grad")
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _cpu_state = cpu_generator.present
 _set_cpu_state = cpu_generator.set
@@ -91,6 +95,8 @@ class ReplayFrame:
     _lost: str | None = None
     _cpu_state: CpuState | None = None
     _saved_values: SavedValues | None = None
+    _replaced: Sequence[Place] = ()
+    _running: tuple[Draws, list[Watched], list[KeptHolder]] | GlobalStates | None = None
 
     def __init__(
         self,
@@ -118,6 +124,8 @@ class ReplayFrame:
         if not self._started:
             self._started = True
             return self._forward(saved)
+        if self._running is not None:
+            self._prepare_within_forward()
         boundary, plan, replays = self._boundary, self._plan, this_thread.replays
         flags = None if self._ground is None else self._ground.check(boundary)
         statistics: list[Original] = []
@@ -136,6 +144,7 @@ class ReplayFrame:
                 flags
                 or not boundary.training
                 or tuple(map(_training, plan.modules)) != self._training
+                or tuple(map(_tracking, plan.norm_layers)) != self._tracking
             ):
                 self._switch_back(flags or [], switched)
             if plan.norms:
@@ -145,9 +154,11 @@ class ReplayFrame:
                         redirect_statistics(plan.norms, statistics)
                 else:
                     redirect_statistics(plan.norms, statistics)
-            if self._is_guided:
-                return self._guided_replay(saved)
-            return self._fn(*saved)
+            try:
+                return self._guided_replay(saved) if self._is_guided else self._fn(*saved)
+            finally:
+                if tuple(map(_training, plan.modules)) != self._training:
+                    self._restore_modes()
         finally:
             if switched:
                 for owner, name, value in switched:
@@ -164,6 +175,7 @@ class ReplayFrame:
             self._cpu_state = _cpu_state()
         plan, memory = self._plan, self._memory
         self._training = training = tuple(map(_training, plan.modules))
+        self._tracking = tuple(map(_tracking, plan.norm_layers))
         memory.forwards = count = memory.forwards + 1
         replays, forwards, learning = this_thread.lists
         if (
@@ -177,7 +189,7 @@ class ReplayFrame:
             or memory.draws_numpy
         ):
             return self._watched_forward(saved)
-        states = global_states()
+        self._running = states = global_states()
         forwards.append(plan)
         try:
             if len(threads.in_use_by_thread) > 1:
@@ -185,9 +197,11 @@ class ReplayFrame:
             out = self._fn(*saved)
         finally:
             forwards.pop()
+            self._running = None
         if states.mark != read_mark() and self._preserves_rng():
             self._draws = Draws(states)
             self._is_guided = True
+        self._find_replaced(plan)
         if plan.options.guard:
             self._ground = Ground(plan, training, memory.fingerprints)
         return out
@@ -221,6 +235,7 @@ class ReplayFrame:
         if learning:
             this_thread.learning.append(inside)
         this_thread.forwards.append(plan)
+        self._running = draws, watched, plan.kept
         try:
             if len(threads.in_use_by_thread) > 1:
                 threads.check(plan, replaying=False)
@@ -228,11 +243,13 @@ class ReplayFrame:
                 out = self._fn(*args, **kwargs)
         finally:
             this_thread.forwards.pop()
+            self._running = None
             if learning:
                 this_thread.learning.pop()
         if self._preserves_rng() and draws.happened(exact):
             self._draws = draws
             memory.draws_numpy = memory.draws_numpy or draws.from_numpy()
+        self._find_replaced(plan)
         if self._call is not None:
             self._call.forward_ended(saved)
         outdated, read = search.found()
@@ -240,8 +257,10 @@ class ReplayFrame:
         # The forward itself may have registered a module or a parameter.
         if outdated or not plan.same_entries():
             modes = dict(zip(plan.modules, self._training, strict=True))
-            self._plan = memory.new_plan(self._boundary, options)
-            self._training = tuple(modes.get(m, m.training) for m in self._plan.modules)
+            tracking = dict(zip(plan.norm_layers, self._tracking, strict=True))
+            self._plan = renewed = memory.new_plan(self._boundary, options)
+            self._training = tuple(modes.get(m, m.training) for m in renewed.modules)
+            self._tracking = tuple(tracking.get(m, _tracking(m)) for m in renewed.norm_layers)
         if learning:
             self._boundary.__dict__["_state_was_watched"] = True
         if watched:
@@ -253,6 +272,25 @@ class ReplayFrame:
         if options.guard:
             self._ground = Ground(self._plan, self._training, memory.fingerprints)
         return out
+
+    def _prepare_within_forward(self) -> None:
+        """Show a replay what the forward found, where the block itself asks for a gradient."""
+        running = self._running
+        self._is_guided = True
+        if isinstance(running, GlobalStates):
+            draws = Draws(running)
+        else:
+            assert running is not None  # there is a forward
+            draws, watched, kept = running
+            self._adopt(learn(watched, kept))
+        if self._preserves_rng():
+            self._draws = draws
+
+    def _find_replaced(self, plan: ReplayPlan) -> None:
+        """Note which generators the forward has made itself: a replay has to make them again."""
+        if not plan.held_generators.are_all() and self._preserves_rng():
+            self._replaced = plan.held_generators.replaced()
+            self._is_guided = self._is_guided or bool(self._replaced)
 
     def _preserves_rng(self) -> bool:
         preserve: bool = self._function.keywords.get("preserve_rng_state", True)
@@ -291,12 +329,15 @@ class ReplayFrame:
         args, kwargs = (saved, {}) if self._call is None else self._call.rebuild(saved)
         entries: list[OriginalEntries] = []
         present: Draws | None = None
+        made: Sequence[Place] = ()
         settings = list(map(norm_settings, plan.norm_layers))
+        flags = list(map(_flag, plan.parameters))
         try:
             with own_operations():
                 install(self._entry, entries)
             if self._draws is not None:
                 present = self._draws.rewind()
+            made = exchange(self._replaced)
             due = self._memory.audit_is_due()
             saves: AbstractContextManager[None] = nullcontext()
             if due and self._saved_values is not None:
@@ -304,33 +345,41 @@ class ReplayFrame:
             with Audit(boundary, plan, entries, compare_values=due), saves:
                 return self._fn(*args, **kwargs)
         finally:
+            exchange(made)
             if present is not None:
                 present.rewind()
             put_back_entries(entries)
-            self._restore_modes(settings)
+            self._restore_settings(settings, flags)
 
-    def _restore_modes(self, settings: list[tuple[Any, ...]]) -> None:
+    def _restore_settings(self, settings: list[tuple[Any, ...]], flags: list[bool]) -> None:
         """Undo what a block switched in its modules as it ran: a replay ends before the block does.
 
         Args:
             settings: those of its norm layers before the replay.
+            flags: whether its parameters needed a gradient then.
         """
-        wanted: list[tuple[nn.Module, str, Any]] = [
-            (module, "training", mode)
-            for module, mode in zip(self._plan.modules, self._training, strict=True)
+        wanted: list[tuple[Any, str, Any]] = [
+            (parameter, "requires_grad", flag)
+            for parameter, flag in zip(self._plan.parameters, flags, strict=True)
         ]
         for norm, values in zip(self._plan.norm_layers, settings, strict=True):
             wanted += [(norm, *setting) for setting in zip(NORM_SETTINGS, values, strict=True)]
-        for module, name, value in wanted:
-            present = getattr(module, name)
+        for owner, name, value in wanted:
+            present = getattr(owner, name)
             if present is not value and present != value:
-                setattr(module, name, value)
+                setattr(owner, name, value)
                 self._memory.found_switching()
+
+    def _restore_modes(self) -> None:
+        """Undo what a block switched as it ran: a replay ends before the block does."""
+        for module, mode in zip(self._plan.modules, self._training, strict=True):
+            module.training = mode
+        self._memory.found_switching()
 
     def _switch_back(
         self, flags: list[tuple[Tensor, bool]], switched: list[tuple[Any, str, bool]]
     ) -> None:
-        """Replay in the modes of the forward, whatever `eval()` and `requires_grad_()` did since.
+        """Replay in the modes of the forward, whatever was switched since.
 
         Args:
             flags: parameters with their `requires_grad` in the forward.
@@ -339,6 +388,8 @@ class ReplayFrame:
         modes = [(self._boundary, True), *zip(self._plan.modules, self._training, strict=True)]
         wanted: list[tuple[Any, str, bool]] = [(p, "requires_grad", flag) for p, flag in flags]
         wanted += [(module, "training", mode) for module, mode in modes]
+        tracking = zip(self._plan.norm_layers, self._tracking, strict=True)
+        wanted += [(norm, "track_running_stats", flag) for norm, flag in tracking]
         for owner, name, value in wanted:
             present = getattr(owner, name)
             if present is not value:

@@ -119,7 +119,8 @@ def adopt(states: list[EntryState], news: News) -> bool:
     value = watched.values.get(name)
     if value is not None:
         state.entries[name] = value
-        state.copied.append(name)
+        if name not in state.copied:
+            state.copied.append(name)
     elif news.kind is Kind.REBOUND:
         state.entries[name] = watched.entries[name]
         if name in watched.versions:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from wcn_ckpt.checkpointing.replay.generators import generators_of
+from wcn_ckpt.checkpointing.replay.generators import HeldGenerators
 from wcn_ckpt.checkpointing.replay.kinds import Kind, kind_table
 from wcn_ckpt.checkpointing.replay.known import (
     frozen_parameters,
@@ -68,6 +68,7 @@ class ReplayPlan:
         sharded: the sharded parameters of FSDP units.
         quiet: whether a forward can only draw global random numbers and update statistics.
         generators: random generators that the modules hold or refer to.
+        held_generators: where they lie.
         recalls: whether a module computes something that replays must not repeat.
         fills_late: whether a module saves a tensor for backward before it is filled: replays that
             end with the last tensor to be saved would leave it as it was allocated.
@@ -75,9 +76,9 @@ class ReplayPlan:
 
     __slots__ = (
         "_buffer_counts", "_buffers", "_empty", "_entries", "_generation", "_root", "_views",
-        "addressed", "clean", "fills_late", "generators", "holders", "kept", "managed_by_fsdp",
-        "modules", "norm_layers", "norms", "options", "parameters", "quiet", "recalls", "sharded",
-        "watchable",
+        "addressed", "clean", "fills_late", "generators", "held_generators", "holders", "kept",
+        "managed_by_fsdp", "modules", "norm_layers", "norms", "options", "parameters", "quiet",
+        "recalls", "sharded", "watchable",
     )  # fmt: skip
 
     def __init__(
@@ -141,7 +142,8 @@ class ReplayPlan:
             and all(map(address, self.parameters))
         )
         self.sharded = sharded_parameters(boundary)
-        self.generators = generators_of(modules)
+        self.held_generators = HeldGenerators(modules)
+        self.generators = self.held_generators.found
         self.recalls = any(isinstance(module, OncePerForward) for module in modules)
         self.fills_late = any(isinstance(module, nn.RReLU) for module in modules)
         self.quiet = not (self.kept or self.watchable or self.generators)
@@ -176,6 +178,7 @@ class ReplayPlan:
             and not any(self._empty)
             and (not self._buffers or list(map(len, self._buffers)) == self._buffer_counts)
             and all(map(is_, chain.from_iterable(self._views), self._entries))
+            and self.held_generators.are_all()
         )
 
     def same_entries(self) -> bool:

@@ -196,11 +196,17 @@ class Draws:
 def is_generator(value: Any) -> bool:
     """Whether `value` is a generator object whose state can be read and set."""
     if isinstance(value, torch.Generator | random.Random):
-        return True
+        return not isinstance(value, random.SystemRandom)
     numpy_random = sys.modules.get("numpy.random")
     return numpy_random is not None and isinstance(
-        value, (numpy_random.Generator, numpy_random.RandomState)
+        value, (numpy_random.Generator, numpy_random.RandomState, numpy_random.BitGenerator)
     )
+
+
+def is_global_generator(value: Any) -> bool:
+    """Whether `value` is behind the functions of `random` or `numpy.random`."""
+    numpy = sys.modules.get("numpy.random.mtrand")
+    return value is random._inst or (numpy is not None and value is numpy._rand)
 
 
 def _get_state(generator: Any) -> Any:
@@ -210,7 +216,9 @@ def _get_state(generator: Any) -> Any:
         return generator.get_state()
     if hasattr(generator, "bit_generator"):
         return generator.bit_generator.state
-    return generator.get_state(legacy=False)
+    if hasattr(generator, "get_state"):
+        return generator.get_state(legacy=False)
+    return generator.state
 
 
 def _set_state(generator: Any, state: Any) -> None:
@@ -218,5 +226,7 @@ def _set_state(generator: Any, state: Any) -> None:
         generator.setstate(state)
     elif hasattr(generator, "bit_generator"):
         generator.bit_generator.state = state
-    else:
+    elif hasattr(generator, "set_state"):
         generator.set_state(state)
+    else:
+        generator.state = state
