@@ -13,11 +13,13 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from harness.ranks.deadline import Deadline
 from harness.ranks.folders import RankFolder
 from harness.ranks.janitor import Janitor
 from harness.ranks.messages import Loss, pack, send
@@ -136,7 +138,8 @@ class RankPool:
             task: Importable name of ``function(payload, context)``, with ``context`` a
                 :class:`~harness.ranks.context.RankContext`.
             payload: Any value that pickles, as what the task returns must; tensors are copied.
-            timeout: Seconds until ranks that have not reported count as stalled.
+            timeout: Seconds until ranks that have not reported count as stalled; while the machine
+                stands still they do not pass.
 
         Returns:
             One result per rank, in rank order. The pool is usable whatever they say.
@@ -230,7 +233,7 @@ class RankPool:
         return True
 
     def _collect(self, timeout: float) -> tuple[list[RankResult], Loss]:
-        deadline = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         results: dict[int, RankResult] = {}
         loss = Loss.NONE
         while len(results) < self.size:
@@ -239,14 +242,14 @@ class RankPool:
             numbers: dict[Any, int] = {}
             for number in pending:
                 numbers[self._ranks[number].connection] = numbers[self._ranks[number].end] = number
-            ready = wait(list(numbers), max(0.0, deadline - time.monotonic()))
+            ready = deadline.wait(partial(wait, list(numbers)))
             if not ready:
                 break
             for number in {numbers[source] for source in ready}:
                 results[number], lost = self._receive(number)
                 loss |= lost
                 if lost:
-                    deadline = min(deadline, time.monotonic() + self._grace)
+                    deadline.bring_forward(self._grace)
         for number in range(self.size):
             if number not in results:
                 results[number] = self._stalled(number)

@@ -21,6 +21,11 @@ def act(action: str, context: RankContext) -> RankVerdict:
     return RankVerdict()
 
 
+def pause(seconds: float, context: RankContext) -> None:
+    """Take some time, and end."""
+    time.sleep(seconds)
+
+
 def hang_in_c_with_a_child(payload: object, context: RankContext) -> None:
     subprocess.Popen(["sleep", "3600"])
     _sleep_in_c_with_the_lock()
