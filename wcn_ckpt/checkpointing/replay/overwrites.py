@@ -20,6 +20,8 @@ from wcn_ckpt.checkpointing.replay.values import version
 
 _Hook = Callable[[Any], Any]
 
+_INTERNAL, _USERS = "_checkpoint_internal", "_user_hooks"
+
 
 class SavedValues:
     """What one logical forward saves for backward, numbered, and what its replays overwrite of it.
@@ -58,7 +60,7 @@ class SavedValues:
                 )
             return value
 
-        with _hooks(numbering_pack, refusing_unpack):
+        with _hooks(numbering_pack, refusing_unpack, around=pack):
             yield
 
     @contextmanager
@@ -72,7 +74,7 @@ class SavedValues:
             return pack(tensor)
 
         try:
-            with _hooks(noting_pack, unpack):
+            with _hooks(noting_pack, unpack, around=pack):
                 yield
         finally:
             for index, (tensor, before) in enumerate(saved):
@@ -81,9 +83,20 @@ class SavedValues:
 
 
 @contextmanager
-def _hooks(pack: _Hook, unpack: _Hook) -> Iterator[None]:
+def _hooks(pack: _Hook, unpack: _Hook, *, around: Any) -> Iterator[None]:
+    """Push hooks that wrap those of torch's checkpoint, around whose `pack` ours is.
+
+    Since release 2.14 torch looks past its own hooks for those of the user, by two attributes. The
+    second holds on to what is the user's, so it goes when the hooks do.
+    """
+    internal = getattr(around, _INTERNAL, False)
+    if internal:
+        setattr(pack, _INTERNAL, True)
+        setattr(pack, _USERS, getattr(around, _USERS))
     torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
     try:
         yield
     finally:
         torch._C._autograd._pop_saved_tensors_default_hooks()
+        if internal:
+            delattr(pack, _USERS)
