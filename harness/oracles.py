@@ -61,7 +61,8 @@ def calls_as_expected(program: Program, ordinary: Trace, judged: Trace, rank: in
 
     A boundary in eval mode is never replayed, nor one that no gradient of ordinary training comes
     to: it is frozen with all before it, or its output is detached. One inside others is computed in
-    their replays too, as far as these go: a replay ends with the last tensor that is needed.
+    their replays too, as far as these go: a replay ends with the last tensor that is needed. Not
+    counted are replays for a gradient that a forward itself asks for.
     """
     if expected_replays(program, ordinary) and not judged.replays:
         return [_never_replayed(rank)]
@@ -70,7 +71,7 @@ def calls_as_expected(program: Program, ordinary: Trace, judged: Trace, rank: in
         forwards = sum(calls[name] for calls in ordinary.forward_calls)
         replays = _replays_of(name, program, ordinary)
         expected = forwards + replays
-        got = judged.total_calls[name]
+        got = judged.total_calls[name] - judged.replays_in_forward[name]
         if not expected <= got <= expected + replays * _boundaries_around(name, ordinary.module):
             findings.append(
                 Finding(

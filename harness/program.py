@@ -213,7 +213,7 @@ class _Execution:
                 self._checkpointing = step.checkpointed
             if self._follow is not None:
                 self._load_buffers(self._follow, f"start of {point}")
-            before = Counter(trace.total_calls)
+            before = trace.total_calls - trace.calls_in_backward
             watching = self._watch.forward() if self._watch is not None else nullcontext()
             with gradient_sync(self._model, step.synced), watching, self._autocast():
                 arguments, keywords = self._arguments[step.microbatch]
@@ -222,7 +222,7 @@ class _Execution:
                     output = list(output)
                 returned = tensors(output)
                 loss = self._loss(output, returned, index)
-            trace.forward_calls.append(trace.total_calls - before)
+            trace.forward_calls.append(trace.total_calls - trace.calls_in_backward - before)
             self._losses.append(loss)
             trace.points[point] = {
                 "outputs": {str(i): dense(t).detach().clone() for i, t in enumerate(returned)},

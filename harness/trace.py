@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.computations import Computation, count_computations, wrap_computations
-from harness.norms import NormCall
+from harness.norms import NormCall, in_backward
 from harness.sharding import whole
 from harness.structures import dense, tensors
 from harness.walking import named_buffers, named_parameters
@@ -57,6 +57,10 @@ class Trace:
     """For each forward: boundary -> how often its computation was called during that forward."""
     total_calls: Counter[str] = field(default_factory=Counter)
     """Boundary -> how often its computation was called in all, replays included."""
+    calls_in_backward: Counter[str] = field(default_factory=Counter)
+    """Boundary -> how often its computation was called in a backward pass."""
+    replays_in_forward: Counter[str] = field(default_factory=Counter)
+    """Boundary -> how often of these in a pass that a forward itself asked for."""
     reached: list[Counter[str]] = field(default_factory=list)
     """For each forward: boundary -> to how many of its calls there a backward pass came, counted
     for each pass; empty where that was not watched."""
@@ -90,6 +94,10 @@ class Trace:
 
         def count(name: str) -> None:
             self.total_calls[name] += 1
+            if in_backward():
+                self.calls_in_backward[name] += 1
+                if self.now.startswith("forward"):
+                    self.replays_in_forward[name] += 1
 
         count_computations(self.module, count)
 

@@ -23,10 +23,48 @@ Built = dict[int, Any]
 Rebuild = Callable[[Sequence[Tensor], Built], Any]
 """Puts a value together, given the tensors for all positions."""
 
-_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, type})
+ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, type})
+"""Types of values that are never taken apart or copied."""
 _BASES = (collections.OrderedDict, dict, list)
 _MOST_OBJECTS = 4096
 """Objects in the arguments of one call up to which they are taken apart."""
+
+
+class Lent:
+    """An object that holds numbers, texts and the like alone, as it was when it was taken.
+
+    As long as it still is, a replay gets the object itself, so that code that compares it by
+    identity, or looks it up in a table, takes the branch that its forward took.
+
+    Args:
+        value: the object.
+    """
+
+    __slots__ = ("_entries", "_is_away", "_value")
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self._entries = dict(attributes_of(value))
+        self._is_away = False
+
+    def lend(self) -> Any:
+        """Return the object, to be given back; None where it is not what it was any more."""
+        self._is_away = self._is_unchanged()
+        return self._value if self._is_away else None
+
+    def give_back(self) -> None:
+        """Undo what a replay has set in the object: it may have ended before the block does."""
+        if self._is_away and not self._is_unchanged():
+            for name in dict(attributes_of(self._value)).keys() - self._entries.keys():
+                object.__delattr__(self._value, name)
+            _set_attributes(self._value, self._entries.items())
+        self._is_away = False
+
+    def _is_unchanged(self) -> bool:
+        present = dict(attributes_of(self._value))
+        return present.keys() == self._entries.keys() and all(
+            present[name] is part for name, part in self._entries.items()
+        )
 
 
 class _TooManyObjectsError(Exception):
@@ -39,13 +77,15 @@ class Parts:
     Attributes:
         tensors: every tensor found, once.
         others: every other leaf.
+        lent: objects that a replay may get themselves.
     """
 
-    __slots__ = ("_alive", "_building", "_count", "_known", "others", "tensors")
+    __slots__ = ("_alive", "_building", "_count", "_known", "lent", "others", "tensors")
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
         self.others: list[Any] = []
+        self.lent: list[Lent] = []
         self._known: dict[int, Rebuild] = {}
         self._alive: list[Any] = []  # so that no identity is used again
         self._building: set[int] = set()
@@ -65,7 +105,7 @@ class Parts:
 
     def _take(self, value: Any) -> Rebuild:
         kind: Any = type(value)
-        if kind in _ATOMS:
+        if kind in ATOMS:
             return lambda tensors, built: value
         known = self._known.get(id(value))
         if known is not None:
@@ -157,10 +197,17 @@ class Parts:
 
     def _object(self, value: Any) -> Rebuild:
         fill: list[Callable[[Any, Sequence[Tensor], Built], None]] = []
+        lent = None
+        if all(type(part) in ATOMS for _, part in attributes_of(value)):
+            lent = Lent(value)
+            self.lent.append(lent)
 
         def make(tensors: Sequence[Tensor], built: Built) -> Any:
             if key in built:
                 return built[key]
+            itself = None if lent is None else lent.lend()
+            if itself is not None:
+                return built.setdefault(key, itself)
             made = built[key] = kind.__new__(kind) if is_namespace else object.__new__(kind)
             for part in fill:
                 part(made, tensors, built)
@@ -174,11 +221,18 @@ class Parts:
         return make
 
     def _fill_attributes(self, value: Any, fill: list[Any]) -> None:
-        attributes = [(name, self._take(part)) for name, part in attributes_of(value)]
+        plain = [entry for entry in attributes_of(value) if type(entry[1]) in ATOMS]
+        taken = [
+            (name, self._take(part))
+            for name, part in attributes_of(value)
+            if type(part) not in ATOMS
+        ]
 
         def set_attributes(made: Any, tensors: Sequence[Tensor], built: Built) -> None:
-            for name, part in attributes:
-                object.__setattr__(made, name, part(tensors, built))
+            # Plain ones first: in a cycle, what is made next may ask this object for its hash.
+            _set_attributes(made, plain)
+            for name, part in taken:
+                _set_attributes(made, [(name, part(tensors, built))])
 
         fill.append(set_attributes)
 
@@ -201,6 +255,17 @@ def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
         if hasattr(value, name):
             yield name, getattr(value, name)
     yield from list(getattr(value, "__dict__", {}).items())
+
+
+def _set_attributes(value: Any, entries: Iterable[tuple[str, Any]]) -> None:
+    """Set attributes where they lie, past what the class does when one is set."""
+    kind: Any = type(value)
+    slots = _slots(kind)
+    for name, part in entries:
+        if name in slots:
+            object.__setattr__(value, name, part)
+        else:
+            value.__dict__[name] = part
 
 
 @functools.cache

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from io import IOBase
+from operator import length_hint
 from typing import Any
 
 from torch import Tensor, nn
 
-from wcn_ckpt.checkpointing.parts import Built, Parts, Rebuild
+from wcn_ckpt.checkpointing.parts import ATOMS, Built, Parts, Rebuild
 from wcn_ckpt.checkpointing.replay.values import address, version
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -41,10 +42,14 @@ class StructuredCall:
     __slots__ = (
         "_addresses",
         "_arguments",
+        "_attributes",
         "_entry_versions",
         "_exit_versions",
+        "_hints",
+        "_lent",
         "_names",
         "_needs_grad",
+        "_positions",
         "_rebuild",
         "others",
         "saved",
@@ -78,13 +83,23 @@ class StructuredCall:
             )
 
         self._rebuild = rebuild
+        self._lent = parts.lent
+        self._hints = [length_hint(v, -1) for v in self.others if isinstance(v, Iterator)]
         self._arguments: Arguments | None = (args, kwargs)
         self._needs_grad = [tensor.requires_grad and not tensor.is_leaf for tensor in found]
         nested = [
             tensor.detach() if inner else tensor
             for tensor, inner in zip(found, self._needs_grad, strict=True)
         ]
-        self.saved: tuple[Any, ...] = (*(v for v in args if type(v) in PLAIN), nested)
+        self._attributes = [
+            (index, {name: value for name, value in held.items() if type(value) in ATOMS})
+            for index, tensor in enumerate(found)
+            if self._needs_grad[index] and (held := tensor.__dict__)
+        ]
+        plain = [value for value in args if type(value) in PLAIN]
+        self.saved: tuple[Any, ...] = (*plain, nested)
+        places = {id(value): place for place, value in enumerate(plain)}
+        self._positions = [(i, places[id(t)]) for i, t in enumerate(found) if id(t) in places]
         self._entry_versions = list(map(version, nested))
         self._addresses = list(map(address, nested))
         self._exit_versions = self._entry_versions
@@ -106,7 +121,16 @@ class StructuredCall:
             tensor.detach().requires_grad_() if inner else tensor
             for tensor, inner in zip(saved[-1], self._needs_grad, strict=True)
         ]
+        for index, attributes in self._attributes:
+            nested[index].__dict__.update(attributes)
+        for index, place in self._positions:
+            nested[index] = saved[place]
         return self._rebuild(iter(saved[:-1]), nested)
+
+    def give_back(self) -> None:
+        """Undo what a replay has set in objects that it was lent."""
+        for item in self._lent:
+            item.give_back()
 
     def moved(self, saved: tuple[Any, ...]) -> str | None:
         """What was changed inside an argument since the call began, and by whom, if anything."""
@@ -117,8 +141,11 @@ class StructuredCall:
             if version(tensor) != self._entry_versions[index]:
                 by_block = self._exit_versions[index] != self._entry_versions[index]
                 return f"{what} was changed in place{' by the block itself' if by_block else ''}"
-        for value in self.others:
-            if isinstance(value, Iterator) and not isinstance(value, IOBase):
+        iterators = (value for value in self.others if isinstance(value, Iterator))
+        for value, hint in zip(iterators, self._hints, strict=True):
+            is_untouched = hint >= 0 and length_hint(value, -1) == hint
+            if not is_untouched and not isinstance(value, IOBase):
                 kind = type(value).__name__
-                return f"an iterator among its arguments ({kind}; pass a list instead) was used up"
+                used = "was used up" if hint >= 0 else "may have been used up"
+                return f"an iterator among its arguments ({kind}; pass a list instead) {used}"
         return None

@@ -345,6 +345,8 @@ class ReplayFrame:
             with Audit(boundary, plan, entries, compare_values=due), saves:
                 return self._fn(*args, **kwargs)
         finally:
+            if self._call is not None:
+                self._call.give_back()
             exchange(made)
             if present is not None:
                 present.rewind()
