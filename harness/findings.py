@@ -43,6 +43,8 @@ class CauseKind(str, Enum):
     """The replay took another order, shape or path than its forward."""
     NONDETERMINISTIC = "nondeterministic"
     """A kernel gives different bits from the same inputs."""
+    NOT_REPEATABLE = "not_repeatable"
+    """Ordinary training does not repeat itself, so that nothing can be compared with it."""
     MISSING_COLLECTIVE = "missing_collective"
     """A rank did not take part in a collective that the others entered."""
     BUFFER_SYNC = "buffer_sync"

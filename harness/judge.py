@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import torch
+
 from harness.arms import ORDINARY
 from harness.causes import Explanation, explain, explain_raised
 from harness.closed_form import running_statistics
@@ -22,9 +24,11 @@ from harness.oracles import calls_as_expected, state_keys_unchanged, updates_equ
 from harness.out_of_memory import is_out_of_memory
 from harness.program import Watch, execute
 from harness.ranks.context import RankContext
+from harness.remedies import REMEDIES
 from harness.trace import Raised, Trace
 from harness.verdict import RankVerdict
 from matrix.expectations import ExpectedDifference, Fact
+from matrix.programs import Program
 
 _COLLECTIVE_ERROR = re.compile(r"gloo|nccl|ProcessGroup|DistNetworkError|DistBackendError", re.I)
 
@@ -110,7 +114,8 @@ class _Judgement:
                 explanation = explain(difference, ordinary, judged, localization)
                 finding = self._arm_finding(difference, noise, explanation)
                 (expected if self._is_expected(difference) else unexpected).append(finding)
-            findings = unexpected + findings
+            unrepeatable = noise.unrepeatable(_dtypes(job.program))
+            findings = [self._unrepeatable(unrepeatable)] if unrepeatable else unexpected + findings
         findings += calls_as_expected(job.program, ordinary, judged, rank)
         findings += state_keys_unchanged(judged, rank)
         findings += updates_equal_calls(judged, rank)
@@ -204,6 +209,21 @@ class _Judgement:
             max_abs=why.located.max_abs,
         )
 
+    def _unrepeatable(self, difference: Difference) -> Finding:
+        return Finding(
+            rank=self._rank,
+            point=difference.point,
+            path=difference.path,
+            expected=difference.expected,
+            got=difference.got,
+            max_abs=difference.max_abs,
+            tolerance_source="two runs of the ordinary arm",
+            cause="nothing can be said about checkpointing here: without it, training from one "
+            f"seed gives outputs that differ by {difference.max_abs:.3g}, far more than rounding",
+            remedy=REMEDIES[CauseKind.NOT_REPEATABLE],
+            kind=CauseKind.NOT_REPEATABLE,
+        )
+
     def _arm_finding(
         self, difference: Difference, noise: Noise, explanation: Explanation
     ) -> Finding:
@@ -225,6 +245,12 @@ class _Judgement:
             phase=explanation.phase,
             source_rank=explanation.source_rank,
         )
+
+
+def _dtypes(program: Program) -> list[torch.dtype]:
+    sharding = program.sharding
+    names = (program.autocast, None if sharding is None else sharding.mixed_precision)
+    return [getattr(torch, name) for name in names if name]
 
 
 def _missing(item: ExpectedDifference, rank: int) -> Finding:

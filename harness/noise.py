@@ -60,6 +60,29 @@ class Noise:
         """Where the tolerances come from."""
         return f"measured: {len(self._runs)} runs of the ordinary arm and a perturbed one differ"
 
+    def unrepeatable(self, dtypes: Sequence[torch.dtype]) -> Difference | None:
+        """Return where the ordinary arm's outputs differ from themselves by more than any rounding.
+
+        A sum in another order moves an output by a few roundings, and what follows from it by more,
+        though not by most of its digits: the cube root of a rounding is far above that, and below
+        what other random numbers do. Gradients do not tell: one that is zero but for rounding
+        differs by all that it is.
+
+        Args:
+            dtypes: What is computed in besides the dtype of an output.
+
+        Returns:
+            The first such difference of two runs; None where there is none.
+        """
+        for first, second in combinations(self._runs, 2):
+            for found in differences(first.points, second.points):
+                if found.group == "outputs" and found.max_abs is not None:
+                    output: Tensor = first.points[found.point][found.group][found.name]
+                    rounding = max(torch.finfo(dtype).eps for dtype in (output.dtype, *dtypes))
+                    if found.max_abs > rounding ** (1 / 3) * float(output.abs().max()):
+                        return found
+        return None
+
     def tolerance(self, difference: Difference) -> float:
         """Return what is allowed where two traces differ."""
         return self.tolerances.get((difference.group, difference.name), 0.0)

@@ -29,6 +29,8 @@ REMEDIES: dict[CauseKind, str] = {
     "kept state, or pass the choice in as an argument",
     CauseKind.NONDETERMINISTIC: "use a deterministic kernel "
     "(torch.use_deterministic_algorithms(True)), or accept the measured noise as tolerance",
+    CauseKind.NOT_REPEATABLE: "draw from generators that are seeded with the run, and let no state "
+    "live on from one run to the next, such as a global, a cache or an iterator",
     CauseKind.MISSING_COLLECTIVE: "let every rank replay the same boundaries in the same order, or "
     "keep collectives out of what is replayed",
     CauseKind.BUFFER_SYNC: "switch the buffer broadcast off, declare the buffer as kept state on "

@@ -91,3 +91,20 @@ def test_a_perturbation_moves_each_weight_by_a_rounding_and_the_same_on_every_ra
     assert torch.equal(first.weight, second.weight)
     assert 0.4 * eps < moved.abs().min() and moved.abs().max() < 2 * eps
     assert (moved > 0).any() and (moved < 0).any()
+
+
+@pytest.mark.parametrize(
+    ("offset", "dtypes", "told"),
+    [
+        (1e-3, (), False),
+        (0.1, (), True),
+        (0.1, (torch.bfloat16,), False),
+        (1.0, (torch.bfloat16,), True),
+    ],
+)
+def test_an_arm_that_does_not_repeat_itself_is_told_from_one_that_rounds(
+    offset: float, dtypes: tuple[torch.dtype, ...], told: bool
+) -> None:
+    found = Noise([near(0.0), near(0.0), near(offset)]).unrepeatable(dtypes)
+
+    assert (found is not None) is told
