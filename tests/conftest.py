@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Generator
 
 import numpy as np
 import pytest
 import torch
 
 pytest_plugins = ["harness.pytest_plugin"]
-
-
-@pytest.hookimpl(wrapper=True, optionalhook=True)
-def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Use one worker more than there are cores: some test waits for ranks at any time."""
-    return (yield) + 1
 
 
 def pytest_collection_finish() -> None:
