@@ -9,7 +9,7 @@ from types import MethodType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from wcn_ckpt.checkpointing.errors import ReplayGuardError
 from wcn_ckpt.checkpointing.functions import CheckpointFunction
@@ -27,7 +27,6 @@ from wcn_ckpt.checkpointing.replay.kept import (
     install,
     put_back_entries,
 )
-from wcn_ckpt.checkpointing.replay.known import NORM_SETTINGS, norm_settings
 from wcn_ckpt.checkpointing.replay.learning import (
     News,
     Watched,
@@ -53,12 +52,19 @@ from wcn_ckpt.checkpointing.replay.rng import (
     present_states,
     read_mark,
 )
+from wcn_ckpt.checkpointing.replay.switches import (
+    Switched,
+    flags_of,
+    modes,
+    restore_settings,
+    set_all,
+    settings_of,
+)
 from wcn_ckpt.checkpointing.replay.threads import this_thread
 from wcn_ckpt.checkpointing.structure import StructuredCall
 
 _training = attrgetter("training")
 _tracking = attrgetter("track_running_stats")
-_flag = attrgetter("requires_grad")
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _cpu_state = cpu_generator.present
 _set_cpu_state = cpu_generator.set
@@ -129,7 +135,7 @@ class ReplayFrame:
         boundary, plan, replays = self._boundary, self._plan, this_thread.replays
         flags = None if self._ground is None else self._ground.check(boundary)
         statistics: list[Original] = []
-        switched: list[tuple[Any, str, bool]] = []
+        switched: list[Switched] = []
         cpu_state = self._cpu_state
         if cpu_state is not None:
             present_state = _cpu_state()
@@ -146,7 +152,8 @@ class ReplayFrame:
                 or tuple(map(_training, plan.modules)) != self._training
                 or tuple(map(_tracking, plan.norm_layers)) != self._tracking
             ):
-                self._switch_back(flags or [], switched)
+                wanted = [(boundary, "training", True), *flags_of(flags or ())]
+                switched += set_all(wanted + modes(plan, self._training, self._tracking))
             if plan.norms:
                 # A dispatch mode of the user (selective checkpointing) must not see our operations.
                 if _dispatch_modes():
@@ -158,11 +165,11 @@ class ReplayFrame:
                 return self._guided_replay(saved) if self._is_guided else self._fn(*saved)
             finally:
                 if tuple(map(_training, plan.modules)) != self._training:
-                    self._restore_modes()
+                    set_all(modes(plan, self._training, self._tracking))
+                    self._memory.found_switching()
         finally:
             if switched:
-                for owner, name, value in switched:
-                    setattr(owner, name, value)
+                set_all(switched)
             if statistics:
                 put_back(statistics)
             replays.pop()
@@ -330,8 +337,7 @@ class ReplayFrame:
         entries: list[OriginalEntries] = []
         present: Draws | None = None
         made: Sequence[Place] = ()
-        settings = list(map(norm_settings, plan.norm_layers))
-        flags = list(map(_flag, plan.parameters))
+        settings = settings_of(plan)
         try:
             with own_operations():
                 install(self._entry, entries)
@@ -351,52 +357,8 @@ class ReplayFrame:
             if present is not None:
                 present.rewind()
             put_back_entries(entries)
-            self._restore_settings(settings, flags)
-
-    def _restore_settings(self, settings: list[tuple[Any, ...]], flags: list[bool]) -> None:
-        """Undo what a block switched in its modules as it ran: a replay ends before the block does.
-
-        Args:
-            settings: those of its norm layers before the replay.
-            flags: whether its parameters needed a gradient then.
-        """
-        wanted: list[tuple[Any, str, Any]] = [
-            (parameter, "requires_grad", flag)
-            for parameter, flag in zip(self._plan.parameters, flags, strict=True)
-        ]
-        for norm, values in zip(self._plan.norm_layers, settings, strict=True):
-            wanted += [(norm, *setting) for setting in zip(NORM_SETTINGS, values, strict=True)]
-        for owner, name, value in wanted:
-            present = getattr(owner, name)
-            if present is not value and present != value:
-                setattr(owner, name, value)
+            if restore_settings(plan, settings):
                 self._memory.found_switching()
-
-    def _restore_modes(self) -> None:
-        """Undo what a block switched as it ran: a replay ends before the block does."""
-        for module, mode in zip(self._plan.modules, self._training, strict=True):
-            module.training = mode
-        self._memory.found_switching()
-
-    def _switch_back(
-        self, flags: list[tuple[Tensor, bool]], switched: list[tuple[Any, str, bool]]
-    ) -> None:
-        """Replay in the modes of the forward, whatever was switched since.
-
-        Args:
-            flags: parameters with their `requires_grad` in the forward.
-            switched: takes what is changed, with its present value.
-        """
-        modes = [(self._boundary, True), *zip(self._plan.modules, self._training, strict=True)]
-        wanted: list[tuple[Any, str, bool]] = [(p, "requires_grad", flag) for p, flag in flags]
-        wanted += [(module, "training", mode) for module, mode in modes]
-        tracking = zip(self._plan.norm_layers, self._tracking, strict=True)
-        wanted += [(norm, "track_running_stats", flag) for norm, flag in tracking]
-        for owner, name, value in wanted:
-            present = getattr(owner, name)
-            if present is not value:
-                switched.append((owner, name, present))
-                setattr(owner, name, value)
 
     def _check_arguments_and_entry(self, saved: tuple[Any, ...]) -> None:
         boundary = self._boundary
