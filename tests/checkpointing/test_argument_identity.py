@@ -33,6 +33,40 @@ def test_self_attention_with_its_input_by_position_and_by_keyword() -> None:
     assert all(map(torch.equal, plain, checkpointed))
 
 
+def within_a_boundary(block: nn.Module, h: Tensor, enable: bool) -> Tensor:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = block
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.sin()
+            out: Tensor = self.block(x, x)
+            return out.cos()
+
+    made: Tensor = boundary(Outer(), enable)(h)
+    return made
+
+
+def on_the_cpu(block: nn.Module, h: Tensor, enable: bool) -> Tensor:
+    with torch.autograd.graph.save_on_cpu():
+        out: Tensor = block(h, h)
+    return out
+
+
+@pytest.mark.parametrize("call", [within_a_boundary, on_the_cpu])
+def test_a_tensor_given_twice_by_position_is_one_where_hooks_save_it(call: Any) -> None:
+    def run(enable: bool) -> Any:
+        block = boundary(Chooses(lambda x, context: context is x), enable)
+        start = nn.Parameter(torch.ones(2))
+        call(block, start * 1, enable).sum().backward()
+        return block.first.grad.item(), start.grad.tolist(), block.second.grad
+
+    plain, checkpointed = both(run)
+
+    assert checkpointed == plain and plain[2] is None
+
+
 class Chooses(nn.Module):
     """Uses one weight or the other."""
 

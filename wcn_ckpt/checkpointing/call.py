@@ -107,7 +107,11 @@ def checkpointed_call(
         function = functools.partial(function, early_stop=False)
     call: StructuredCall | None = None
     saved: tuple[Any, ...] = args
-    if kwargs or not PLAIN.issuperset(map(type, args)):
+    if (
+        kwargs
+        or not PLAIN.issuperset(map(type, args))
+        or (len(args) > 1 and len(set(map(id, args))) < len(args))  # self-attention, for one
+    ):
         call = StructuredCall(args, kwargs)
         saved = call.saved
     if hook is None:

@@ -33,9 +33,9 @@ class StructuredCall:
         kwargs: keyword arguments.
 
     Attributes:
-        saved: what to hand to torch's checkpoint: tensors that are positional arguments, and a list
-            of those inside other arguments. The latter come without the graph that led to them: a
-            graph would hold the call, and the call the graph.
+        saved: what to hand to torch's checkpoint: tensors that are positional arguments, each once,
+            and a list of those inside other arguments. The latter come without the graph that led
+            to them: a graph would hold the call, and the call the graph.
         others: every other leaf.
     """
 
@@ -69,11 +69,12 @@ class StructuredCall:
             self._names += [label] * (len(found) - len(self._names))
         positions = range(len(args))
 
-        def rebuild(plain: Iterator[Tensor], tensors: Sequence[Tensor]) -> Arguments:
+        def rebuild(plain: Sequence[Tensor], tensors: Sequence[Tensor]) -> Arguments:
             built: Built = {}
             return (
                 tuple(
-                    rebuilds[i](tensors, built) if i in rebuilds else next(plain) for i in positions
+                    rebuilds[i](tensors, built) if i in rebuilds else plain[places[i]]
+                    for i in positions
                 ),
                 {
                     key: build(tensors, built)
@@ -96,10 +97,12 @@ class StructuredCall:
             for index, tensor in enumerate(found)
             if self._needs_grad[index] and (held := tensor.__dict__)
         ]
-        plain = [value for value in args if type(value) in PLAIN]
+        # Each once: hooks around the call make two tensors of what is saved twice.
+        plain = list({id(value): value for value in args if type(value) in PLAIN}.values())
         self.saved: tuple[Any, ...] = (*plain, nested)
-        places = {id(value): place for place, value in enumerate(plain)}
-        self._positions = [(i, places[id(t)]) for i, t in enumerate(found) if id(t) in places]
+        place_of = {id(value): place for place, value in enumerate(plain)}
+        places = [place_of.get(id(value), -1) for value in args]
+        self._positions = [(i, place_of[id(t)]) for i, t in enumerate(found) if id(t) in place_of]
         self._entry_versions = list(map(version, nested))
         self._addresses = list(map(address, nested))
         self._exit_versions = self._entry_versions
@@ -125,7 +128,7 @@ class StructuredCall:
             nested[index].__dict__.update(attributes)
         for index, place in self._positions:
             nested[index] = saved[place]
-        return self._rebuild(iter(saved[:-1]), nested)
+        return self._rebuild(saved, nested)
 
     def give_back(self) -> None:
         """Undo what a replay has set in objects that it was lent."""
