@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from wcn_ckpt.checkpointing.made import BoundaryForward
@@ -19,6 +20,14 @@ Computation = Callable[..., Any]
 def computes_as_boundary(module: nn.Module) -> bool:
     """Tell whether a module is a boundary of wcn_ckpt: by its class, or made one in place."""
     return hasattr(module, CALL) or isinstance(vars(module).get("forward"), BoundaryForward)
+
+
+def in_backward() -> bool:
+    """Tell whether autograd is in a backward pass: what computes then is a replay.
+
+    A block that asks for a gradient in its own forward is replayed before that forward has ended.
+    """
+    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def count_computations(module: nn.Module, count: Callable[[str], None]) -> Callable[[], None]:

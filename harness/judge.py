@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from harness.arms import ORDINARY
-from harness.causes import Explanation, explain, explain_raised
+from harness.causes import Explanation, because, explain, explain_raised
 from harness.closed_form import running_statistics
 from harness.consensus import any_rank, check_agreement, check_mean_gradient
 from harness.dense_convolution import ConvolutionWatch, convolutions_equal_dense
@@ -24,7 +24,6 @@ from harness.oracles import calls_as_expected, state_keys_unchanged, updates_equ
 from harness.out_of_memory import is_out_of_memory
 from harness.program import Watch, execute
 from harness.ranks.context import RankContext
-from harness.remedies import REMEDIES
 from harness.trace import Raised, Trace
 from harness.verdict import RankVerdict
 from matrix.expectations import ExpectedDifference, Fact
@@ -115,7 +114,9 @@ class _Judgement:
                 finding = self._arm_finding(difference, noise, explanation)
                 (expected if self._is_expected(difference) else unexpected).append(finding)
             unrepeatable = noise.unrepeatable(_dtypes(job.program))
-            findings = [self._unrepeatable(unrepeatable)] if unrepeatable else unexpected + findings
+            if unrepeatable is not None and not self._is_expected(unrepeatable):
+                unexpected = [self._arm_finding(unrepeatable, noise, _said_of(unrepeatable))]
+            findings = unexpected + findings
         findings += calls_as_expected(job.program, ordinary, judged, rank)
         findings += state_keys_unchanged(judged, rank)
         findings += updates_equal_calls(judged, rank)
@@ -209,21 +210,6 @@ class _Judgement:
             max_abs=why.located.max_abs,
         )
 
-    def _unrepeatable(self, difference: Difference) -> Finding:
-        return Finding(
-            rank=self._rank,
-            point=difference.point,
-            path=difference.path,
-            expected=difference.expected,
-            got=difference.got,
-            max_abs=difference.max_abs,
-            tolerance_source="two runs of the ordinary arm",
-            cause="nothing can be said about checkpointing here: without it, training from one "
-            f"seed gives outputs that differ by {difference.max_abs:.3g}, far more than rounding",
-            remedy=REMEDIES[CauseKind.NOT_REPEATABLE],
-            kind=CauseKind.NOT_REPEATABLE,
-        )
-
     def _arm_finding(
         self, difference: Difference, noise: Noise, explanation: Explanation
     ) -> Finding:
@@ -245,6 +231,14 @@ class _Judgement:
             phase=explanation.phase,
             source_rank=explanation.source_rank,
         )
+
+
+def _said_of(unrepeatable: Difference) -> Explanation:
+    return because(
+        CauseKind.NOT_REPEATABLE,
+        "nothing can be said about checkpointing here: without it, training from one seed gives "
+        f"outputs that differ by {unrepeatable.max_abs:.3g}, far more than rounding",
+    )
 
 
 def _dtypes(program: Program) -> list[torch.dtype]:

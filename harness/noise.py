@@ -40,8 +40,12 @@ class Noise:
         self._runs = runs
         self.tolerances: dict[_Key, float] = {}
         """Group and name of an observation -> largest difference that is allowed, at any point."""
-        for first, second in combinations(runs, 2):
-            self._widen(differences(first.points, second.points), known_only=False)
+        self._own = [
+            (first, difference)
+            for first, second in combinations(runs, 2)
+            for difference in differences(first.points, second.points)
+        ]
+        self._widen([difference for _, difference in self._own], known_only=False)
         if perturbed is not None:
             self._widen(differences(runs[0].points, perturbed.points), known_only=True)
 
@@ -74,13 +78,12 @@ class Noise:
         Returns:
             The first such difference of two runs; None where there is none.
         """
-        for first, second in combinations(self._runs, 2):
-            for found in differences(first.points, second.points):
-                if found.group == "outputs" and found.max_abs is not None:
-                    output: Tensor = first.points[found.point][found.group][found.name]
-                    rounding = max(torch.finfo(dtype).eps for dtype in (output.dtype, *dtypes))
-                    if found.max_abs > rounding ** (1 / 3) * float(output.abs().max()):
-                        return found
+        for run, found in self._own:
+            if found.group == "outputs" and found.max_abs is not None:
+                output: Tensor = run.points[found.point][found.group][found.name]
+                rounding = max(map(_rounding, (output.dtype, *dtypes)))
+                if found.max_abs > rounding ** (1 / 3) * float(output.abs().max()):
+                    return found
         return None
 
     def tolerance(self, difference: Difference) -> float:
@@ -160,6 +163,11 @@ def _perturb(values: Tensor, generator: torch.Generator) -> None:
     local: Tensor = values.to_local() if hasattr(values, "to_local") else values
     up = torch.randint(2, local.shape, generator=generator).to(local.device)
     local.mul_(1 + (2 * up - 1) * torch.finfo(local.dtype).eps)
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    is_rounded = dtype.is_floating_point or dtype.is_complex
+    return torch.finfo(dtype).eps if is_rounded else 0.0
 
 
 def _place(difference: Difference) -> tuple[str, str, str]:

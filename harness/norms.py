@@ -12,15 +12,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from harness.computations import in_backward
 from wcn_ckpt.nn.modules import SyncBatchNorm
-
-
-def in_backward() -> bool:
-    """Tell whether autograd is in a backward pass: what computes then is a replay.
-
-    A block that asks for a gradient in its own forward is replayed before that forward has ended.
-    """
-    return bool(torch._C._current_graph_task_id() != -1)
 
 
 class NormCall(NamedTuple):
@@ -69,8 +62,8 @@ class NormWatch:
 
     def _hook(self, name: str) -> Any:
         def hook(norm: _NormBase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            statistics = norm.training and norm.running_mean is not None
-            if self._watching and statistics and not in_backward():
+            updates = norm.training and norm.running_mean is not None
+            if self._watching and updates and not in_backward():
                 value = args[0] if args else kwargs["input"]
                 with torch.no_grad():
                     self.forwards[-1].append(_measured(name, norm, value))

@@ -17,8 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.computations import Computation, count_computations, wrap_computations
-from harness.norms import NormCall, in_backward
+from harness.computations import (
+    Computation,
+    count_computations,
+    in_backward,
+    wrap_computations,
+)
+from harness.norms import NormCall
 from harness.sharding import whole
 from harness.structures import dense, tensors
 from harness.walking import named_buffers, named_parameters

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -220,3 +222,47 @@ def test_an_iterator_that_was_used_is_refused(made: Callable[[Any], Any], said: 
 
     with pytest.raises(ReplayGuardError, match=said):
         loss.backward()
+
+
+class Loader:
+    """An iterator whose length stays what it is, as that of a data loader does.
+
+    It says how it is copied, so that it is not taken apart.
+    """
+
+    def __init__(self, items: list[int]) -> None:
+        self.items = iter(items)
+
+    def __iter__(self) -> Loader:
+        return self
+
+    def __next__(self) -> int:
+        return next(self.items)
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
+
+
+def test_an_iterator_whose_length_tells_nothing_is_refused() -> None:
+    block = boundary(Chooses(lambda x, held: bool(next(held))), True)
+    loss = block(torch.ones(2), Loader([1, 2])).sum()
+
+    with pytest.raises(ReplayGuardError, match="may have been used up"):
+        loss.backward()
+
+
+def test_an_object_that_is_given_the_output_is_freed_with_it() -> None:
+    class Context:
+        out: Any
+
+    block = boundary(Chooses(lambda x, held: True), True)
+    held = Context()
+    held.out = block(torch.ones(2), held)
+    out = weakref.ref(held.out)
+    del held
+    gc.collect()
+
+    assert out() is None

@@ -87,6 +87,36 @@ def test_a_generator_that_is_set_anew_for_each_step(
     assert checkpointed == plain
 
 
+def replacing(block: Any) -> None:
+    block.held = np.random.default_rng(1)
+
+
+def forgetting(block: Any) -> None:
+    block.held = None
+
+
+@pytest.mark.parametrize("then", [replacing, forgetting])
+def test_a_generator_that_is_replaced_before_the_backward_pass(
+    then: Callable[[Any], None],
+) -> None:
+    def run(enable: bool) -> Any:
+        block = Drawing(lambda block: block.held.random(), np.random.default_rng(0))
+        if enable:
+            make_checkpointable(block, lambda module: module is block, use_checkpoint=True)
+        loss = block(torch.ones(2)).sum()
+        then(block)
+        if block.held is not None:
+            loss = loss + block(2 * torch.ones(2)).sum()
+        loss.backward()
+        assert block.w.grad is not None
+        left = None if block.held is None else block.held.bit_generator.state
+        return block.w.grad.tolist(), left
+
+    plain, checkpointed = both(run)
+
+    assert checkpointed == plain
+
+
 def made_in_attribute(block: Any) -> float:
     if block.held is None:
         block.held = torch.Generator().manual_seed(7)

@@ -16,6 +16,7 @@ BUFFERS: dict[str, Callable[[], Tensor]] = {
     "sparse": lambda: torch.eye(4).to_sparse(),
     "sparse csr": lambda: torch.eye(4).to_sparse_csr(),
     "complex": lambda: torch.randn(3, dtype=torch.cfloat),
+    "complex of half precision": lambda: torch.ones(3, dtype=torch.complex32),
     "quantized": lambda: torch.quantize_per_tensor(torch.randn(3), 0.1, 0, torch.qint8),
     "bool": lambda: torch.tensor([True, False]),
     "nan": lambda: torch.tensor([float("nan"), 1.0]),
@@ -27,6 +28,7 @@ BUFFERS: dict[str, Callable[[], Tensor]] = {
 
 @pytest.mark.filterwarnings("ignore:.*quantize_per_tensor:UserWarning")
 @pytest.mark.filterwarnings("ignore:Sparse CSR:UserWarning")
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
 @pytest.mark.parametrize("name", BUFFERS)
 def test_a_constant_buffer_of_any_sort_is_no_hindrance(name: str) -> None:
     block = Block(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))

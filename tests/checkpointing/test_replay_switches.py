@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -92,18 +91,3 @@ def test_statistics_that_are_not_tracked_in_one_of_two_forwards() -> None:
     plain, checkpointed = both(run)
 
     assert checkpointed == plain and plain[0] == 1
-
-
-@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
-def test_a_buffer_of_half_precision_complex_numbers() -> None:
-    def run(enable: bool) -> Any:
-        block = nn.Linear(2, 2)
-        block.register_buffer("phase", torch.ones(2, dtype=torch.complex32))
-        boundary(block, enable)
-        block(torch.ones(1, 2)).sum().backward()
-        assert block.weight.grad is not None
-        return block.weight.grad.tolist()
-
-    plain, checkpointed = both(run)
-
-    assert checkpointed == plain

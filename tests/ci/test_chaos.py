@@ -21,7 +21,7 @@ ONE = tuple("bn_momentum=0.1 running_stats=on autocast=off wrapper=none accumula
 def test_no_case_is_lost_or_wrong_and_nothing_is_left_when_ranks_and_the_lab_die(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    counts = "--hangs 2 --kills 2 --errors 2 --lab-kills 1 --case-timeout 10"
+    counts = "--hangs 2 --kills 2 --errors 2 --lab-kills 1 --case-timeout 6"
 
     status = main(["--few", *counts.split()])
 

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -34,34 +35,40 @@ class Lent:
     """An object that holds numbers, texts and the like alone, as it was when it was taken.
 
     As long as it still is, a replay gets the object itself, so that code that compares it by
-    identity, or looks it up in a table, takes the branch that its forward took.
+    identity, or looks it up in a table, takes the branch that its forward took. It is not kept
+    alive: it may come to hold an output, whose graph holds this.
 
     Args:
         value: the object.
+
+    Raises:
+        TypeError: it cannot be referred to weakly.
     """
 
-    __slots__ = ("_entries", "_is_away", "_value")
+    __slots__ = ("_away", "_entries", "_reference")
 
     def __init__(self, value: Any) -> None:
-        self._value = value
+        self._reference = weakref.ref(value)
         self._entries = dict(attributes_of(value))
-        self._is_away = False
+        self._away: Any = None
 
     def lend(self) -> Any:
-        """Return the object, to be given back; None where it is not what it was any more."""
-        self._is_away = self._is_unchanged()
-        return self._value if self._is_away else None
+        """Return the object, to be given back; None where it is gone, or not what it was."""
+        value = self._reference()
+        if value is not None and self._is_unchanged(value):
+            self._away = value
+        return self._away
 
     def give_back(self) -> None:
         """Undo what a replay has set in the object: it may have ended before the block does."""
-        if self._is_away and not self._is_unchanged():
-            for name in dict(attributes_of(self._value)).keys() - self._entries.keys():
-                object.__delattr__(self._value, name)
-            _set_attributes(self._value, self._entries.items())
-        self._is_away = False
+        value, self._away = self._away, None
+        if value is not None and not self._is_unchanged(value):
+            for name in dict(attributes_of(value)).keys() - self._entries.keys():
+                object.__delattr__(value, name)
+            _set_attributes(value, self._entries.items())
 
-    def _is_unchanged(self) -> bool:
-        present = dict(attributes_of(self._value))
+    def _is_unchanged(self, value: Any) -> bool:
+        present = dict(attributes_of(value))
         return present.keys() == self._entries.keys() and all(
             present[name] is part for name, part in self._entries.items()
         )
@@ -197,10 +204,7 @@ class Parts:
 
     def _object(self, value: Any) -> Rebuild:
         fill: list[Callable[[Any, Sequence[Tensor], Built], None]] = []
-        lent = None
-        if all(type(part) in ATOMS for _, part in attributes_of(value)):
-            lent = Lent(value)
-            self.lent.append(lent)
+        lent = self._lent(value)
 
         def make(tensors: Sequence[Tensor], built: Built) -> Any:
             if key in built:
@@ -220,13 +224,20 @@ class Parts:
         self._fill_attributes(value, fill)
         return make
 
+    def _lent(self, value: Any) -> Lent | None:
+        if not all(type(part) in ATOMS for _, part in attributes_of(value)):
+            return None
+        try:
+            lent = Lent(value)
+        except TypeError:  # its class has slots alone
+            return None
+        self.lent.append(lent)
+        return lent
+
     def _fill_attributes(self, value: Any, fill: list[Any]) -> None:
-        plain = [entry for entry in attributes_of(value) if type(entry[1]) in ATOMS]
-        taken = [
-            (name, self._take(part))
-            for name, part in attributes_of(value)
-            if type(part) not in ATOMS
-        ]
+        entries = list(attributes_of(value))
+        plain = [entry for entry in entries if type(entry[1]) in ATOMS]
+        taken = [(name, self._take(part)) for name, part in entries if type(part) not in ATOMS]
 
         def set_attributes(made: Any, tensors: Sequence[Tensor], built: Built) -> None:
             # Plain ones first: in a cycle, what is made next may ask this object for its hash.

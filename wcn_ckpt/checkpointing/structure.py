@@ -45,7 +45,7 @@ class StructuredCall:
         "_attributes",
         "_entry_versions",
         "_exit_versions",
-        "_hints",
+        "_left",
         "_lent",
         "_names",
         "_needs_grad",
@@ -85,7 +85,7 @@ class StructuredCall:
 
         self._rebuild = rebuild
         self._lent = parts.lent
-        self._hints = [length_hint(v, -1) for v in self.others if isinstance(v, Iterator)]
+        self._left = [_items_left(v) for v in self.others if isinstance(v, Iterator)]
         self._arguments: Arguments | None = (args, kwargs)
         self._needs_grad = [tensor.requires_grad and not tensor.is_leaf for tensor in found]
         nested = [
@@ -145,10 +145,22 @@ class StructuredCall:
                 by_block = self._exit_versions[index] != self._entry_versions[index]
                 return f"{what} was changed in place{' by the block itself' if by_block else ''}"
         iterators = (value for value in self.others if isinstance(value, Iterator))
-        for value, hint in zip(iterators, self._hints, strict=True):
-            is_untouched = hint >= 0 and length_hint(value, -1) == hint
+        for value, left in zip(iterators, self._left, strict=True):
+            is_untouched = left is not None and _items_left(value) == left
             if not is_untouched and not isinstance(value, IOBase):
                 kind = type(value).__name__
-                used = "was used up" if hint >= 0 else "may have been used up"
+                used = "may have been used up" if left is None else "was used up"
                 return f"an iterator among its arguments ({kind}; pass a list instead) {used}"
         return None
+
+
+def _items_left(iterator: Iterator[Any]) -> int | None:
+    """How many items an iterator has left; None where only its class would know.
+
+    Those of Python's own containers count down. The length of others, such as a data loader's, may
+    stay what it is while they are used up.
+    """
+    kind = type(iterator)
+    if kind.__module__ != "builtins" or not hasattr(kind, "__length_hint__"):
+        return None
+    return length_hint(iterator)

@@ -55,7 +55,7 @@ from wcn_ckpt.checkpointing.replay.rng import (
 from wcn_ckpt.checkpointing.replay.switches import (
     Switched,
     flags_of,
-    modes,
+    modes_of,
     restore_settings,
     set_all,
     settings_of,
@@ -101,7 +101,6 @@ class ReplayFrame:
     _lost: str | None = None
     _cpu_state: CpuState | None = None
     _saved_values: SavedValues | None = None
-    _replaced: Sequence[Place] = ()
     _running: tuple[Draws, list[Watched], list[KeptHolder]] | GlobalStates | None = None
 
     def __init__(
@@ -121,6 +120,7 @@ class ReplayFrame:
             self._loose = (fn,)
         self._memory = memory
         self._plan = plan
+        self._held = plan.generators
         self._call = call
         self._function = function
         self._keeps_generator = keeps_generator
@@ -153,7 +153,7 @@ class ReplayFrame:
                 or tuple(map(_tracking, plan.norm_layers)) != self._tracking
             ):
                 wanted = [(boundary, "training", True), *flags_of(flags or ())]
-                switched += set_all(wanted + modes(plan, self._training, self._tracking))
+                switched += set_all(wanted + modes_of(plan, self._training, self._tracking))
             if plan.norms:
                 # A dispatch mode of the user (selective checkpointing) must not see our operations.
                 if _dispatch_modes():
@@ -162,10 +162,12 @@ class ReplayFrame:
                 else:
                     redirect_statistics(plan.norms, statistics)
             try:
-                return self._guided_replay(saved) if self._is_guided else self._fn(*saved)
+                if self._is_guided or not self._held.are_all():
+                    return self._guided_replay(saved)
+                return self._fn(*saved)
             finally:
                 if tuple(map(_training, plan.modules)) != self._training:
-                    set_all(modes(plan, self._training, self._tracking))
+                    set_all(modes_of(plan, self._training, self._tracking))
                     self._memory.found_switching()
         finally:
             if switched:
@@ -208,7 +210,6 @@ class ReplayFrame:
         if states.mark != read_mark() and self._preserves_rng():
             self._draws = Draws(states)
             self._is_guided = True
-        self._find_replaced(plan)
         if plan.options.guard:
             self._ground = Ground(plan, training, memory.fingerprints)
         return out
@@ -256,7 +257,6 @@ class ReplayFrame:
         if self._preserves_rng() and draws.happened(exact):
             self._draws = draws
             memory.draws_numpy = memory.draws_numpy or draws.from_numpy()
-        self._find_replaced(plan)
         if self._call is not None:
             self._call.forward_ended(saved)
         outdated, read = search.found()
@@ -293,12 +293,6 @@ class ReplayFrame:
         if self._preserves_rng():
             self._draws = draws
 
-    def _find_replaced(self, plan: ReplayPlan) -> None:
-        """Note which generators the forward has made itself: a replay has to make them again."""
-        if not plan.held_generators.are_all() and self._preserves_rng():
-            self._replaced = plan.held_generators.replaced()
-            self._is_guided = self._is_guided or bool(self._replaced)
-
     def _preserves_rng(self) -> bool:
         preserve: bool = self._function.keywords.get("preserve_rng_state", True)
         return preserve
@@ -307,7 +301,7 @@ class ReplayFrame:
         return [] if self._call is None else self._call.others
 
     def _generators(self) -> list[Any]:
-        return self._plan.generators + generators_in([*self._given(), *self._loose])
+        return self._plan.generators.found + generators_in([*self._given(), *self._loose])
 
     def _adopt(self, news: list[News]) -> None:
         """Keep for this forward what it was only now seen to write."""
@@ -343,7 +337,8 @@ class ReplayFrame:
                 install(self._entry, entries)
             if self._draws is not None:
                 present = self._draws.rewind()
-            made = exchange(self._replaced)
+            if self._preserves_rng():
+                made = exchange(self._held.replaced())
             due = self._memory.audit_is_due()
             saves: AbstractContextManager[None] = nullcontext()
             if due and self._saved_values is not None:

@@ -34,11 +34,6 @@ _OF_TORCH = frozenset(vars(nn.Module()))
 _ABSENT: Any = object()
 
 
-@functools.cache
-def _cached() -> None:
-    """Only its type is of interest."""
-
-
 class Place(NamedTuple):
     """Where something lies.
 
@@ -128,7 +123,12 @@ class HeldGenerators:
         return not self._places or all(p.present() is p.value for p in self._places)
 
     def replaced(self) -> list[Place]:
-        """Return the places in which another generator lies now, with what they held before."""
+        """Return the places that hold or held a generator, and hold something else than before.
+
+        Returns:
+            Each with what it held: a forward has made the generator, or its caller has replaced it
+            since, and a replay has to find what its forward found.
+        """
         added = [
             Place(holder, key, _ABSENT)
             for holder, keys in zip((self._first, *self._holders), self._keys, strict=True)
@@ -137,7 +137,8 @@ class HeldGenerators:
         return [
             place
             for place in (*self._places, *added)
-            if (now := place.present()) is not place.value and generators_in([now])
+            if (now := place.present()) is not place.value
+            and (is_generator(place.value) or generators_in([now]))
         ]
 
 
@@ -200,7 +201,7 @@ def _held_by(modules: Iterable[nn.Module]) -> list[Place]:
         places += [Place(this, key, value) for key, value in held.items() if key not in _REGISTERED]
         classes |= dict.fromkeys(type(module).__mro__)
     for kind in classes:
-        if kind.__module__.partition(".")[0] not in _SKIPPED:
+        if _is_entered(kind.__module__):
             places += [Place(kind, name, value) for name, value in vars(kind).items()]
     return places
 
@@ -226,7 +227,7 @@ def _parts(value: Any) -> Iterator[Place]:
     elif isinstance(value, types.FunctionType):
         if _is_entered(value.__module__):
             yield from _referred(value)
-    elif isinstance(value, type(_cached)):
+    elif isinstance(value, functools._lru_cache_wrapper):
         if _is_entered(value.__module__):
             yield from _loose(gc.get_referents(value))  # its results are among them
     elif is_plain_object(kind := type(value)) or _is_searched(kind):
@@ -241,7 +242,12 @@ def _loose(values: Iterable[Any]) -> Iterator[Place]:
 
 
 def _is_entered(module: str | None) -> bool:
-    return module is not None and module.partition(".")[0] not in _SKIPPED
+    """Whether functions and classes of a module may draw from generators that they refer to."""
+    return (
+        module is not None
+        and module.partition(".")[0] not in _SKIPPED
+        and not module.startswith("wcn_ckpt.checkpointing.")
+    )
 
 
 def _is_searched(kind: Any) -> bool:
@@ -264,7 +270,7 @@ def _referred(function: types.FunctionType) -> Iterator[Place]:
     for name in names:
         value = named.get(name, _ABSENT)
         if isinstance(value, types.ModuleType | type):
-            if value.__name__.partition(".")[0] not in _SKIPPED:
+            if _is_entered(value.__name__):
                 holder = value if isinstance(value, type) else vars(value)
                 inside = vars(value)
                 yield from (

@@ -67,8 +67,7 @@ class ReplayPlan:
         addressed: whether the data of a parameter stay where they are.
         sharded: the sharded parameters of FSDP units.
         quiet: whether a forward can only draw global random numbers and update statistics.
-        generators: random generators that the modules hold or refer to.
-        held_generators: where they lie.
+        generators: the random generators that the modules hold or refer to, and where they lie.
         recalls: whether a module computes something that replays must not repeat.
         fills_late: whether a module saves a tensor for backward before it is filled: replays that
             end with the last tensor to be saved would leave it as it was allocated.
@@ -76,9 +75,9 @@ class ReplayPlan:
 
     __slots__ = (
         "_buffer_counts", "_buffers", "_empty", "_entries", "_generation", "_root", "_views",
-        "addressed", "clean", "fills_late", "generators", "held_generators", "holders", "kept",
-        "managed_by_fsdp", "modules", "norm_layers", "norms", "options", "parameters", "quiet",
-        "recalls", "sharded", "watchable",
+        "addressed", "clean", "fills_late", "generators", "holders", "kept", "managed_by_fsdp",
+        "modules", "norm_layers", "norms", "options", "parameters", "quiet", "recalls", "sharded",
+        "watchable",
     )  # fmt: skip
 
     def __init__(
@@ -142,11 +141,10 @@ class ReplayPlan:
             and all(map(address, self.parameters))
         )
         self.sharded = sharded_parameters(boundary)
-        self.held_generators = HeldGenerators(modules)
-        self.generators = self.held_generators.found
+        self.generators = HeldGenerators(modules)
         self.recalls = any(isinstance(module, OncePerForward) for module in modules)
         self.fills_late = any(isinstance(module, nn.RReLU) for module in modules)
-        self.quiet = not (self.kept or self.watchable or self.generators)
+        self.quiet = not (self.kept or self.watchable or self.generators.found)
 
     def _sort_state(self, path: str, module: nn.Module) -> None:
         kinds: dict[str, Kind] = dict(kind_table.of(module))
@@ -178,7 +176,7 @@ class ReplayPlan:
             and not any(self._empty)
             and (not self._buffers or list(map(len, self._buffers)) == self._buffer_counts)
             and all(map(is_, chain.from_iterable(self._views), self._entries))
-            and self.held_generators.are_all()
+            and self.generators.are_all()
         )
 
     def same_entries(self) -> bool:

@@ -49,7 +49,9 @@ def restore_settings(plan: ReplayPlan, settings: Settings) -> bool:
     return bool(set_all(wanted))
 
 
-def modes(plan: ReplayPlan, training: Sequence[bool], tracking: Sequence[bool]) -> list[Switched]:
+def modes_of(
+    plan: ReplayPlan, training: Sequence[bool], tracking: Sequence[bool]
+) -> list[Switched]:
     """List the modes of a forward.
 
     Args:
