@@ -141,6 +141,7 @@ class ReplayFrame:
             present_state = _cpu_state()
             if present_state is not cpu_state:
                 _set_cpu_state(cpu_state)
+        runs = False
         replays.append(plan)
         try:
             if len(threads.in_use_by_thread) > 1:
@@ -161,15 +162,14 @@ class ReplayFrame:
                         redirect_statistics(plan.norms, statistics)
                 else:
                     redirect_statistics(plan.norms, statistics)
-            try:
-                if self._is_guided or not self._held.are_all():
-                    return self._guided_replay(saved)
-                return self._fn(*saved)
-            finally:
-                if tuple(map(_training, plan.modules)) != self._training:
-                    set_all(modes_of(plan, self._training, self._tracking))
-                    self._memory.found_switching()
+            runs = True
+            if self._is_guided or not self._held.are_all(boundary):
+                return self._guided_replay(saved)
+            return self._fn(*saved)
         finally:
+            if runs and tuple(map(_training, plan.modules)) != self._training:
+                set_all(modes_of(plan, self._training, self._tracking))
+                self._memory.found_switching()
             if switched:
                 set_all(switched)
             if statistics:
@@ -338,7 +338,7 @@ class ReplayFrame:
             if self._draws is not None:
                 present = self._draws.rewind()
             if self._preserves_rng():
-                made = exchange(self._held.replaced())
+                made = exchange(self._held.replaced(boundary))
             due = self._memory.audit_is_due()
             saves: AbstractContextManager[None] = nullcontext()
             if due and self._saved_values is not None:

@@ -29,6 +29,7 @@ _ATOMS = (type(None), bool, int, float, complex, str, bytes, Tensor, nn.Module)
 _SKIPPED = sys.stdlib_module_names | {"torch", "numpy"}
 """Packages whose functions draw from global generators or from those that they are given."""
 
+_OWN = "wcn_ckpt.checkpointing."
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 _OF_TORCH = frozenset(vars(nn.Module()))
 _ABSENT: Any = object()
@@ -76,26 +77,26 @@ def _entries(holder: Any) -> Any:
 
 
 class HeldGenerators:
-    """The generators that modules hold or refer to, valid as long as `are_all` says so.
+    """The generators that a boundary holds or refers to, valid as long as `are_all` says so.
 
     Args:
-        modules: the modules; the first, which may keep this object, is not referenced.
+        modules: its modules, itself first; it may keep this object, and is not referenced.
 
     Attributes:
         found: the generators.
     """
 
-    __slots__ = ("_counts", "_first", "_holders", "_keys", "_places", "found")
+    __slots__ = ("_counts", "_holders", "_keys", "_own", "_places", "found")
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         modules = list(modules)
         self._places: list[Place] = []
-        self._first = weakref.ref(modules[0])
         self._holders = [
             vars(m) for m in modules[1:] if not type(m).__module__.startswith("torch.")
         ]
         self.found = _reached(_held_by(modules), is_generator, self._note)
-        self._keys = [set(_entries(holder)) for holder in (self._first, *self._holders)]
+        self._own = set(vars(modules[0]))
+        self._keys = list(map(set, self._holders))
         self._counts = list(map(len, self._keys))
 
     def _note(self, place: Place) -> None:
@@ -116,13 +117,15 @@ class HeldGenerators:
         if not any(holder is known for known in self._holders):
             self._holders.append(holder)
 
-    def are_all(self) -> bool:
+    def are_all(self, boundary: nn.Module) -> bool:
         """Whether no place holds something else than it did, and none was added."""
-        if [len(self._first().__dict__), *map(len, self._holders)] != self._counts:
-            return False
-        return not self._places or all(p.present() is p.value for p in self._places)
+        return (
+            len(boundary.__dict__) == len(self._own)
+            and (not self._holders or list(map(len, self._holders)) == self._counts)
+            and (not self._places or all(p.present() is p.value for p in self._places))
+        )
 
-    def replaced(self) -> list[Place]:
+    def replaced(self, boundary: nn.Module) -> list[Place]:
         """Return the places that hold or held a generator, and hold something else than before.
 
         Returns:
@@ -131,8 +134,10 @@ class HeldGenerators:
         """
         added = [
             Place(holder, key, _ABSENT)
-            for holder, keys in zip((self._first, *self._holders), self._keys, strict=True)
-            for key in _entries(holder).keys() - keys
+            for holder, keys in zip(
+                (vars(boundary), *self._holders), (self._own, *self._keys), strict=True
+            )
+            for key in holder.keys() - keys
         ]
         return [
             place
@@ -230,7 +235,7 @@ def _parts(value: Any) -> Iterator[Place]:
     elif isinstance(value, functools._lru_cache_wrapper):
         if _is_entered(value.__module__):
             yield from _loose(gc.get_referents(value))  # its results are among them
-    elif is_plain_object(kind := type(value)) or _is_searched(kind):
+    elif _is_taken_apart(type(value)):
         held = getattr(value, "__dict__", None)
         for name, part in attributes_of(value):
             is_entry = held is not None and name in held
@@ -246,15 +251,19 @@ def _is_entered(module: str | None) -> bool:
     return (
         module is not None
         and module.partition(".")[0] not in _SKIPPED
-        and not module.startswith("wcn_ckpt.checkpointing.")
+        and not module.startswith(_OWN)
     )
 
 
-def _is_searched(kind: Any) -> bool:
-    """Whether to look at the attributes of objects that are not only these."""
-    if _is_entered(kind.__module__):
-        return dataclasses.is_dataclass(kind) or "__getstate__" in vars(kind)
-    return bool(kind.__module__.startswith("torch.utils.data"))
+def _is_taken_apart(kind: Any) -> bool:
+    """Whether to look at the attributes of instances."""
+    if kind.__module__.startswith(_OWN):
+        return False
+    if _is_entered(kind.__module__) and (
+        dataclasses.is_dataclass(kind) or "__getstate__" in vars(kind)
+    ):
+        return True
+    return is_plain_object(kind) or bool(kind.__module__.startswith("torch.utils.data"))
 
 
 def _referred(function: types.FunctionType) -> Iterator[Place]:

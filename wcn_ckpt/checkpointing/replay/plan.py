@@ -176,7 +176,7 @@ class ReplayPlan:
             and not any(self._empty)
             and (not self._buffers or list(map(len, self._buffers)) == self._buffer_counts)
             and all(map(is_, chain.from_iterable(self._views), self._entries))
-            and self.generators.are_all()
+            and self.generators.are_all(boundary)
         )
 
     def same_entries(self) -> bool:
