@@ -26,6 +26,9 @@ _PLAIN = (bool, int, str, type(None))
 _MOST_JOINED = 1 << 12
 """Elements of a tensor up to which it is compared together with others."""
 
+_ONLY_CHANGES = frozenset({"attributes", "rebound"})
+"""Groups that name what has changed since the arm began, and nothing else."""
+
 _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -40,9 +43,9 @@ class Difference:
     name: str
     """Which one; empty where the whole group or point is missing."""
     expected: Scalar
-    """Value in the first trace, at ``index``."""
+    """Value in the first trace, at ``index``; ``missing`` or ``unchanged`` where it has none."""
     got: Scalar
-    """Value in the second trace, at ``index``."""
+    """Value in the second trace, in the same way."""
     index: tuple[int, ...] | None = None
     """First index, in row-major order, where two tensors differ."""
     max_abs: float | None = None
@@ -87,7 +90,14 @@ def differences(
         return []
     from deepdiff import DeepDiff
 
-    tree = DeepDiff(expected, got, custom_operators=[_tensor_operator()], view="tree")
+    # Two groups that share few names are compared name by name all the same.
+    tree = DeepDiff(
+        expected,
+        got,
+        custom_operators=[_tensor_operator()],
+        threshold_to_diff_deeper=0,
+        view="tree",
+    )
     found = [_difference(level) for levels in tree.values() for level in levels]
     order = {point: position for position, point in enumerate([*expected, *got])}
     found.sort(key=lambda difference: order.get(difference.point, len(order)))
@@ -180,7 +190,7 @@ def describe_difference(
     if isinstance(expected, Tensor) and isinstance(got, Tensor):
         if expected.shape == got.shape and expected.dtype == got.dtype:
             return _tensor_difference(point, group, name, expected, got)
-    return Difference(point, group, name, _describe(expected), _describe(got))
+    return Difference(point, group, name, _describe(expected, group), _describe(got, group))
 
 
 def _tensor_difference(
@@ -201,7 +211,7 @@ def _tensor_difference(
     )
 
 
-def _describe(value: Any) -> Scalar:
+def _describe(value: Any, group: str = "") -> Scalar:
     if isinstance(value, Tensor):
         if value.ndim == 0:
             number = value.item()
@@ -210,4 +220,6 @@ def _describe(value: Any) -> Scalar:
         return f"{dtype} tensor of shape {tuple(value.shape)}"
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    return "missing" if "NotPresent" in type(value).__name__ else type(value).__name__
+    if "NotPresent" in type(value).__name__:
+        return "unchanged" if group in _ONLY_CHANGES else "missing"
+    return type(value).__name__

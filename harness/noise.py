@@ -46,6 +46,11 @@ class Noise:
             for difference in differences(first.points, second.points)
         ]
         self._widen([difference for _, difference in self._own], known_only=False)
+        self._not_repeated = {
+            _attribute(difference)
+            for _, difference in self._own
+            if difference.group == "attributes" and difference.max_abs is None
+        }
         if perturbed is not None:
             self._widen(differences(runs[0].points, perturbed.points), known_only=True)
 
@@ -97,9 +102,14 @@ class Noise:
             judged: What the judged arm saw.
 
         Returns:
-            The differences from the first run, in program order.
+            The differences from the first run, in program order, without attributes that the
+            ordinary arm itself writes otherwise in each run, such as the time or an address.
         """
-        found = differences(self._runs[0].points, judged.points)
+        found = [
+            difference
+            for difference in differences(self._runs[0].points, judged.points)
+            if difference.group != "attributes" or _attribute(difference) not in self._not_repeated
+        ]
         if not self.tolerances:
             return found
         nearest = {_place(difference): difference.max_abs for difference in found}
@@ -172,6 +182,12 @@ def _rounding(dtype: torch.dtype) -> float:
 
 def _place(difference: Difference) -> tuple[str, str, str]:
     return difference.point, difference.group, difference.name
+
+
+def _attribute(difference: Difference) -> str:
+    """Return the attribute that differs; the container itself where an entry stands in one arm."""
+    is_entry = "unchanged" in (difference.expected, difference.got)
+    return difference.name.partition("[")[0] if is_entry else difference.name
 
 
 def _within(gap: float | None, tolerance: float) -> bool:

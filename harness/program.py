@@ -75,6 +75,7 @@ def execute(
         return Trace(nn.Module(), raised=raised_at("set-up", error))
     try:
         with nullcontext() if watch is None else watch(trace):
+            execution.start()
             for step in job.program.steps:
                 execution.run(step)
             execution.finish()
@@ -177,13 +178,16 @@ class _Execution:
         entry.register_forward_pre_hook(self._record_start)
         if follow is not None:
             self._load_parameters(follow, "set-up")
-        self._effects = SideEffects(trace.module)
         trace.points["set-up"] = {
             "parameters": parameters_of(trace.module),
             "buffers": buffers_of(trace.module),
         }
         # Ranks draw different numbers, as they do in a real run.
         seed_everything(job.case_seed + 1 + rank, device)
+
+    def start(self) -> None:
+        """Take what the module holds now, hooks of a watch included, for no effect of a step."""
+        self._effects = SideEffects(self._trace.module)
 
     def run(self, step: Step) -> None:
         """Run one step and record what is to be seen after it."""

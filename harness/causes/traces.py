@@ -43,6 +43,18 @@ def owner_of(name: str) -> str:
     return name.rpartition(".")[0]
 
 
+def _holder_of(name: str, root: nn.Module) -> str:
+    """Return the path of the module that holds an attribute, or the object that it belongs to."""
+    path: list[str] = []
+    for part in name.partition("[")[0].split("."):
+        child = root._modules.get(part)
+        if child is None:
+            break
+        path.append(part)
+        root = child
+    return ".".join(path)
+
+
 def value_before(trace: Trace, difference: Difference) -> Tensor | None:
     """Return the value that an observation had the last time it was seen before a difference."""
     before = None
@@ -79,16 +91,16 @@ def explain_traces(difference: Difference, ordinary: Trace, judged: Trace) -> Ex
         return because(
             CauseKind.STATE_WRITTEN,
             f"Python attribute {name!r} is written otherwise than in the ordinary arm "
-            f"({difference.expected} there, {difference.got} here): a replay that runs the write "
-            "again does that",
-            module=owner_of(name),
+            f"({difference.expected} there, {difference.got} here): a replay that writes it, or "
+            "writes it again, does that",
+            module=_holder_of(name, judged.module),
             phase=phase,
         )
     if group == "rebound":
         return because(
             CauseKind.STATE_REBOUND,
             f"another tensor stands in the place of {name!r}"
-            if difference.got
+            if difference.got is True
             else f"the ordinary arm puts another tensor in the place of {name!r}, and this one not",
             module=owner_of(name),
             phase=phase,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 import types
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.side_effects import LEFT_OUT
+from harness.attributes import LARGEST, LEFT_OUT, is_array, is_entered, is_foreign
 from harness.verification.hidden_writes import Written
 from harness.walking import dotted_modules
 from wcn_ckpt.checkpointing.parts import attributes_of
@@ -28,14 +27,9 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.
 _SEQUENCES = (list, tuple, deque)
 _FUNCTIONS = (types.FunctionType, types.MethodType, staticmethod, classmethod, property)
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
-_FOREIGN = frozenset(("torch", "numpy", "wcn_ckpt", "harness", "matrix")) | sys.stdlib_module_names
-"""Packages whose own state is none of a model."""
 _DEEPEST = 8
 MOST_VALUES = 20_000
 """Values of a model that are looked at; one more is found where there are more."""
-
-_LARGEST = 1 << 20
-"""Elements of a tensor or an array up to which it is compared in full."""
 
 
 def snapshot(module: nn.Module) -> dict[str, Any]:
@@ -95,8 +89,8 @@ class _Walk:
         self._seen[id(value)] = value
         if isinstance(value, Tensor):
             self.found[path] = _copied(value)
-        elif _is_array(value) and not value.dtype.hasobject:
-            self.found[path] = value.copy() if value.size <= _LARGEST else value.sum()
+        elif is_array(value) and not value.dtype.hasobject:
+            self.found[path] = value.copy() if value.size <= LARGEST else value.sum()
         elif isinstance(value, itertools.count):
             self.found[path] = repr(value)
         elif isinstance(value, _FUNCTIONS):
@@ -108,7 +102,7 @@ class _Walk:
                 self.value(f"{path}{name}", part, depth + 1)
 
     def kind(self, kind: type, depth: int) -> None:
-        if _is_foreign(kind.__module__) or kind in self._kinds:
+        if is_foreign(kind.__module__) or kind in self._kinds:
             return
         self._kinds.add(kind)
         for name, value in list(vars(kind).items()):
@@ -123,7 +117,7 @@ class _Walk:
                 self.value(path, part, depth + 1)
             return
         plain = getattr(function, "__func__", function)
-        if not isinstance(plain, types.FunctionType) or _is_foreign(plain.__module__):
+        if not isinstance(plain, types.FunctionType) or is_foreign(plain.__module__):
             return
         name = plain.__qualname__
         for attribute, value in list(vars(plain).items()):
@@ -145,7 +139,7 @@ class _Walk:
             value = function.__globals__[name]
             if not isinstance(value, types.ModuleType):
                 self._global(f"{function.__module__}.{name}", value, depth)
-            elif not _is_foreign(value.__name__):
+            elif not is_foreign(value.__name__):
                 for inner in sorted(names & vars(value).keys()):
                     self._global(f"{value.__name__}.{inner}", vars(value)[inner], depth)
 
@@ -157,34 +151,21 @@ class _Walk:
         if isinstance(value, Mapping):
             self.found[path] = f"{type(value).__name__} of {len(value)}"
             yield from ((f"[{key!r}]", item) for key, item in list(value.items()))
-        elif isinstance(value, _SEQUENCES) or (_is_array(value) and value.ndim):
+        elif isinstance(value, _SEQUENCES) or (is_array(value) and value.ndim):
             self.found[path] = f"{type(value).__name__} of {len(value)}"
             yield from ((f"[{index}]", item) for index, item in enumerate(list(value)))
         elif isinstance(value, set | frozenset):
             self.found[path] = f"{type(value).__name__} of {len(value)}"
         elif isinstance(value, functools.partial):
             yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
-        elif not isinstance(value, nn.Module | types.ModuleType) and _is_entered(type(value)):
+        elif not isinstance(value, nn.Module | types.ModuleType) and is_entered(type(value)):
             yield from ((f".{name}", item) for name, item in attributes_of(value))
-
-
-def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
-
-
-def _is_entered(kind: type) -> bool:
-    return kind is types.SimpleNamespace or not _is_foreign(kind.__module__)
-
-
-def _is_foreign(module: str | None) -> bool:
-    return (module or "builtins").partition(".")[0] in _FOREIGN
 
 
 def _copied(tensor: Tensor) -> Any:
     try:
         plain = tensor.detach()
-        return plain.clone() if plain.numel() <= _LARGEST else plain.sum()
+        return plain.clone() if plain.numel() <= LARGEST else plain.sum()
     except (NotImplementedError, RuntimeError):  # a layout or a subclass that cannot be copied
         return f"{type(tensor).__name__} of shape {tuple(tensor.shape)}"
 

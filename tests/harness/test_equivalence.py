@@ -98,6 +98,17 @@ def test_missing_and_additional_observations_are_found() -> None:
     assert shown == {"buffers/x": (tensor, "missing"), "buffers/z": ("missing", tensor)}
 
 
+@pytest.mark.parametrize("group", ["attributes", "rebound"])
+def test_a_change_that_one_trace_does_not_have_is_told_by_name(group: str) -> None:
+    changed = {f"x{i}": i for i in range(10)}
+    expected: dict[str, Observations] = {"forward[0]": {group: {}}}
+    got: dict[str, Observations] = {"forward[0]": {group: changed}}
+
+    shown = {d.name: (d.expected, d.got) for d in differences(expected, got)}
+
+    assert shown == {name: ("unchanged", value) for name, value in changed.items()}
+
+
 def test_a_missing_point_is_found() -> None:
     (difference,) = differences(points(x=torch.ones(1)), {})
 

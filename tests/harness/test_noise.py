@@ -65,6 +65,27 @@ def test_a_difference_within_the_noise_of_any_run_passes_and_a_larger_one_does_n
     assert len(noise.beyond(trace(noisy=torch.zeros(3), still=torch.ones(1)))) == 1
 
 
+def attributed(**values: object) -> Trace:
+    points = {"forward[0]": {"attributes": dict(values)}}
+    return Trace(nn.Linear(1, 1), points=points, forward_calls=[Counter()])
+
+
+def test_attributes_that_the_ordinary_arm_writes_otherwise_each_time_are_left_out() -> None:
+    noise = Noise([attributed(at=1.0, calls=1), attributed(at=2.0, calls=1)])
+
+    assert noise.beyond(attributed(at=3.0, calls=1)) == []
+    (difference,) = noise.beyond(attributed(at=3.0, calls=2))
+    assert difference.name == "calls"
+
+
+def test_entries_under_other_keys_each_time_are_left_out_and_no_other_container() -> None:
+    noise = Noise([attributed(**{"seen[1]": "a"}), attributed(**{"seen[2]": "a"})])
+
+    assert noise.beyond(attributed(**{"seen[3]": "a"})) == []
+    (difference,) = noise.beyond(attributed(**{"seen[3]": "a", "other[0]": "b"}))
+    assert (difference.name, difference.expected) == ("other[0]", "unchanged")
+
+
 def test_ranks_that_are_connected_run_the_same_number_of_runs() -> None:
     runs = []
 

@@ -1,12 +1,34 @@
 from __future__ import annotations
 
 import random
+import types
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from harness.side_effects import SideEffects, modes, reset_modes
+
+
+class State:
+    """A plain object that a module holds."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.order = random.Random(2)
+        self.owner: object = self
+
+
+class Slotted:
+    """Has slots in place of a dictionary."""
+
+    __slots__ = ("late", "seen")
+
+    def __init__(self) -> None:
+        self.seen = 0
 
 
 class Counting(nn.Module):
@@ -77,6 +99,107 @@ def test_large_containers_are_told_by_their_length() -> None:
     model.entries += [1.0] * 100
 
     assert effects.attributes() == {"entries": "list of 100"}
+
+
+def holding(value: object) -> nn.Module:
+    model = nn.Sequential(nn.Linear(1, 1))
+    model[0].held = value
+    return model
+
+
+def add_to_dict(value: dict[str, Any]) -> None:
+    value["inner"]["mean"] += 1
+
+
+def add_to_list(value: list[Any]) -> None:
+    value[0].append(2)
+
+
+def count_in_object(value: State) -> None:
+    value.seen += 1
+
+
+def count_in_namespace(value: types.SimpleNamespace) -> None:
+    value.state.seen += 1
+
+
+def write_array(value: np.ndarray) -> None:
+    value[1] = 7.0
+
+
+def write_tensor(value: list[Tensor]) -> None:
+    value[0][1] = 7.0
+
+
+def set_slot(value: Slotted) -> None:
+    value.late = 3
+
+
+SEVEN = torch.tensor([0.0, 7.0])
+
+
+@pytest.mark.parametrize(
+    ("value", "write", "changes"),
+    [
+        ({"inner": {"mean": 1}}, add_to_dict, {"0.held['inner']": "dict of 1: ['mean', 2]"}),
+        ([[1], None], add_to_list, {"0.held[0]": "list of 2: [1, 2]"}),
+        (State(), count_in_object, {"0.held.seen": 1}),
+        ([State()], lambda value: count_in_object(value[0]), {"0.held[0].seen": 1}),
+        (types.SimpleNamespace(state=State()), count_in_namespace, {"0.held.state.seen": 1}),
+        (Slotted(), count_in_object, {"0.held.seen": 1}),
+        (Slotted(), set_slot, {"0.held.late": 3}),
+        (np.zeros(2, np.float32), write_array, {"0.held": SEVEN}),
+        ([torch.zeros(2)], write_tensor, {"0.held[0]": SEVEN}),
+        ({State: 1}, dict.clear, {"0.held": "dict of 0: []", "0.held[#0]": "deleted"}),
+    ],
+)
+def test_what_is_written_inside_what_a_module_holds_is_told_by_path(
+    value: Any, write: Callable[[Any], None], changes: dict[str, Any]
+) -> None:
+    effects = SideEffects(holding(value))
+    assert effects.attributes() == {}
+
+    write(value)
+
+    told = effects.attributes()
+    assert told.keys() == changes.keys()
+    for name, change in changes.items():
+        if isinstance(change, Tensor):
+            assert torch.equal(told[name], change)
+        else:
+            assert told[name] == change
+
+
+def test_an_attribute_that_is_deleted_is_told() -> None:
+    model = nn.Sequential(Counting())
+    effects = SideEffects(model)
+    del model[0].calls
+
+    assert effects.attributes() == {"0.calls": "deleted"}
+
+
+def test_training_mode_and_hooks_that_are_left_behind_are_told() -> None:
+    model = nn.Sequential(nn.Linear(1, 1))
+    effects = SideEffects(model)
+    model[0].eval()
+    handle = model[0].register_forward_hook(lambda *_: None)
+
+    assert effects.attributes() == {"0.training": False, "0._forward_hooks": "hooks: 1"}
+
+    handle.remove()
+    assert effects.attributes() == {"0.training": False}
+
+
+@pytest.mark.parametrize("value", [[random.Random(1)], {"a": [State()]}], ids=["list", "object"])
+def test_generators_inside_what_a_module_holds_are_digested(value: Any) -> None:
+    effects = SideEffects(holding(value))
+    before = effects.generators()
+    (path,) = before
+
+    (value[0] if isinstance(value, list) else value["a"][0].order).random()
+
+    assert effects.generators().keys() == {path}
+    assert effects.generators() != before
 
 
 def test_a_buffer_and_a_parameter_in_whose_place_another_is() -> None:
