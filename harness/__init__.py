@@ -16,8 +16,8 @@ def verify(
     inputs: Any = None,
     *,
     ranks: int = 2,
-    boundaries: Sequence[str] = (),
-    axes: Sequence[str] = (),
+    boundaries: str | type | Sequence[str | type] = (),
+    axes: str | Sequence[str] = (),
     loss: Any = None,
     preserve: bool = False,
     suggest: bool = False,
@@ -39,8 +39,9 @@ def verify(
             argument, or a callable or name that makes them and gets ``seed`` if it takes one. None
             for a model that a library knows by name.
         ranks: Number of local ranks.
-        boundaries: Classes, or patterns of paths such as ``"layers.*"``, that become boundaries.
-            Without them the model's own gradient checkpointing is judged, or blocks are proposed.
+        boundaries: Classes or their names, or patterns of paths such as ``"layers.*"``, that become
+            boundaries; one or several. Without them the model's own gradient checkpointing is
+            judged, or blocks are proposed.
         axes: ``"name=v1,v2"`` narrows an axis to some values.
         loss: ``function(output)`` that returns a tensor with one element, or its name; by default
             random weights on everything that the model returns.
@@ -65,8 +66,8 @@ def verify(
         target=model_factory,
         inputs=inputs,
         ranks=ranks,
-        boundaries=tuple(boundaries),
-        axes=tuple(axes),
+        boundaries=tuple(map(_name, _several(boundaries))),
+        axes=_several(axes),
         loss=loss,
         preserve=preserve,
         suggest=suggest,
@@ -76,3 +77,11 @@ def verify(
         case_timeout=case_timeout,
     )
     return verify_request(request)
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, str | type) else tuple(given)
+
+
+def _name(boundary: str | type) -> str:
+    return boundary if isinstance(boundary, str) else boundary.__name__

@@ -59,7 +59,7 @@ class _Array(NamedTuple):
 
 
 def held(root: nn.Module) -> Held:
-    """Look at what each module of a tree holds besides modules, parameters and buffers.
+    """Look at what each module of a tree holds besides modules and the values of their tensors.
 
     Args:
         root: The tree.
@@ -72,6 +72,9 @@ def held(root: nn.Module) -> Held:
                 look = _look_for(value.__class__)
                 if look is not None:
                     look(walk, prefix + name, value, 0)
+        for name, parameter in own["_parameters"].items():
+            if parameter is not None:
+                walk.values[f"{prefix}{name}.requires_grad"] = parameter.requires_grad
         for name in _HOOKS:
             if hooks := own[name]:
                 walk.values[prefix + name] = f"hooks: {len(hooks)}"

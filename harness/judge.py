@@ -20,7 +20,12 @@ from harness.localize.located import Localization
 from harness.localize.passes import localize, localize_alone
 from harness.localize.recorder import Recorder
 from harness.noise import Noise, measure_noise
-from harness.oracles import calls_as_expected, state_keys_unchanged, updates_equal_calls
+from harness.oracles import (
+    calls_as_expected,
+    norms_of_backward,
+    state_keys_unchanged,
+    updates_equal_calls,
+)
 from harness.out_of_memory import is_out_of_memory
 from harness.program import Watch, execute
 from harness.ranks.context import RankContext
@@ -119,8 +124,9 @@ class _Judgement:
             findings = unexpected + findings
         findings += calls_as_expected(job.program, ordinary, judged, rank)
         findings += state_keys_unchanged(judged, rank)
-        findings += updates_equal_calls(judged, rank)
-        findings += running_statistics(job.program, judged, rank)
+        left_out = norms_of_backward(ordinary, judged)
+        findings += updates_equal_calls(judged, rank, left_out)
+        findings += running_statistics(job.program, judged, rank, left_out)
         findings += convolutions_equal_dense(convolutions, rank)
         if Fact.GRADIENTS_ARE_MEAN in job.facts and self._expected("gradients") is None:
             alone = self._run(ORDINARY, follow=judged)

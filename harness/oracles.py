@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Collection
 from typing import TypedDict
 
 from torch import nn
@@ -21,17 +22,37 @@ from matrix.programs import Program
 _EXACT = "exact count"
 
 
-def updates_equal_calls(judged: Trace, rank: int) -> list[Finding]:
+def norms_of_backward(ordinary: Trace, judged: Trace) -> frozenset[str]:
+    """Return the norms that ordinary training calls in its backward passes alone, as in a hook.
+
+    What the logical forwards say about running statistics says nothing about theirs.
+    """
+    if not judged.norm_calls:
+        return frozenset()
+    called = {call.name for forward in judged.norm_calls for call in forward}
+    return frozenset(
+        name
+        for name, norm in ordinary.module.named_modules()
+        if isinstance(norm, _BatchNorm) and name not in called and _has_counted(name, ordinary)
+    )
+
+
+def updates_equal_calls(judged: Trace, rank: int, left_out: Collection[str] = ()) -> list[Finding]:
     """Every BatchNorm that counts its updates has counted its calls in logical forwards.
 
     Nothing is said where its calls were not watched.
+
+    Args:
+        judged: What the judged arm saw, with its norm calls.
+        rank: This rank.
+        left_out: Norms of which this is not true.
     """
     if not judged.norm_calls:
         return []
     calls = Counter(call.name for forward in judged.norm_calls for call in forward)
     findings = []
     for name, norm in judged.module.named_modules():
-        if not isinstance(norm, _BatchNorm) or norm.num_batches_tracked is None:
+        if not isinstance(norm, _BatchNorm) or norm.num_batches_tracked is None or name in left_out:
             continue
         path = f"{name}.num_batches_tracked" if name else "num_batches_tracked"
         got = int(norm.num_batches_tracked)
@@ -113,6 +134,13 @@ def state_keys_unchanged(judged: Trace, rank: int) -> list[Finding]:
             kind=CauseKind.STATE_KEYS,
         )
     ]
+
+
+def _has_counted(name: str, trace: Trace) -> bool:
+    path = f"{name}.num_batches_tracked" if name else "num_batches_tracked"
+    start = trace.points["set-up"]["buffers"].get(path)
+    now = dict(trace.module.named_buffers()).get(path)
+    return start is not None and now is not None and bool(start != now)
 
 
 class _Miscounted(TypedDict):

@@ -21,9 +21,10 @@ from harness.importing import load
 from harness.inputs import fresh_arguments
 from harness.job import Job
 from harness.losses import default_loss, own_loss
+from harness.modes import modes, modes_put_back
 from harness.norms import NormWatch
 from harness.sharding import whole
-from harness.side_effects import SideEffects, modes, reset_modes
+from harness.side_effects import SideEffects
 from harness.structures import dense, tensors
 from harness.trace import (
     Observations,
@@ -70,6 +71,17 @@ def execute(
     if follow is not None:
         job = replace(job, program=replace(job.program, wrapper="none"))
     try:
+        with modes_put_back():
+            return _executed(job, arm, rank, watch_norms, follow, watch)
+    finally:
+        if job.program.compiled != "off":
+            forget_compiled_code()
+
+
+def _executed(
+    job: Job, arm: str, rank: int, watch_norms: bool, follow: Trace | None, watch: Watch | None
+) -> Trace:
+    try:
         trace, execution = _prepare(job, arm, rank, watch_norms, follow)
     except Exception as error:
         return Trace(nn.Module(), raised=raised_at("set-up", error))
@@ -82,10 +94,6 @@ def execute(
     except Exception as error:
         if trace.raised is None:
             trace.raised = raised_at("end", error)
-    finally:
-        reset_modes()
-        if job.program.compiled != "off":
-            forget_compiled_code()
     return trace
 
 

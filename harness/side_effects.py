@@ -1,4 +1,4 @@
-"""What a step leaves behind besides tensors: Python attributes, bindings, generators and modes.
+"""What a step leaves behind besides tensors: Python attributes, bindings and generators.
 
 A replay that only appends to a list, or binds a clone where a buffer was, changes no number of the
 step it is in. Both arms are looked at in the same way, so whatever the step itself does is no
@@ -17,8 +17,6 @@ from torch import Tensor, nn
 
 from harness.attributes import has_moved, held, told
 from harness.walking import dotted_modules
-
-_DEVICES = ("cpu", "cuda")
 
 
 class SideEffects:
@@ -75,31 +73,6 @@ class SideEffects:
             f"generator {path}": _generator_state(generator)
             for path, generator in held(self._module).generators.items()
         }
-
-
-def modes() -> dict[str, Any]:
-    """Return the modes of this thread that a step must leave as it found them."""
-    return {
-        "autocast nesting": _autocast_nesting(),
-        **{f"autocast {device}": torch.is_autocast_enabled(device) for device in _DEVICES},
-        "grad mode": torch.is_grad_enabled(),
-    }
-
-
-def reset_modes() -> None:
-    """Put the modes back that an arm left behind, so that the next run starts without them."""
-    for _ in range(_autocast_nesting()):
-        torch.autocast_decrement_nesting()
-    torch.clear_autocast_cache()
-    for device in _DEVICES:
-        torch.set_autocast_enabled(device, False)
-    torch.set_grad_enabled(True)
-
-
-def _autocast_nesting() -> int:
-    nesting = torch.autocast_increment_nesting() - 1
-    torch.autocast_decrement_nesting()
-    return nesting
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -106,7 +106,8 @@ def explain_traces(difference: Difference, ordinary: Trace, judged: Trace) -> Ex
             phase=phase,
         )
     if group == "modes":
-        kind = CauseKind.DTYPE_DRIFT if name.startswith("autocast") else CauseKind.STATE_WRITTEN
+        is_dtype = name.startswith("autocast") or name == "default dtype"
+        kind = CauseKind.DTYPE_DRIFT if is_dtype else CauseKind.STATE_WRITTEN
         return because(
             kind,
             f"{name} was left behind: {difference.expected} in the ordinary arm, {difference.got} "

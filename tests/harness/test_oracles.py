@@ -9,7 +9,12 @@ from torch import nn
 
 from harness.findings import NEVER_REPLAYED
 from harness.norms import NormWatch
-from harness.oracles import calls_as_expected, state_keys_unchanged, updates_equal_calls
+from harness.oracles import (
+    calls_as_expected,
+    norms_of_backward,
+    state_keys_unchanged,
+    updates_equal_calls,
+)
 from harness.trace import Trace, buffers_of
 from matrix.axes import AXES
 from matrix.programs import Program, build_program
@@ -63,6 +68,21 @@ def test_an_update_outside_logical_forwards_is_found_with_the_norm_named() -> No
     assert (finding.rank, finding.path) == (1, "buffers/0.num_batches_tracked")
     assert (finding.expected, finding.got, finding.max_abs) == (1, 2, 1)
     assert "BatchNorm1d '0'" in finding.cause
+
+
+def test_a_norm_that_ordinary_training_calls_in_backward_alone_is_left_out() -> None:
+    def arm(*updated: int) -> Trace:
+        module = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(2))
+        trace = watched(module, [[module[0]]])
+        for index in updated:
+            module[index](torch.randn(4, 2))
+        return trace
+
+    assert norms_of_backward(arm(1), arm(1)) == {"1"}
+    assert norms_of_backward(arm(), arm(1)) == frozenset()
+    assert norms_of_backward(arm(0), arm(0)) == frozenset()
+    assert updates_equal_calls(arm(1), rank=0, left_out={"1"}) == []
+    assert len(updates_equal_calls(arm(0, 1), rank=0, left_out={"1"})) == 1
 
 
 def test_a_norm_without_statistics_has_no_updates_to_count() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.side_effects import SideEffects, modes, reset_modes
+from harness.side_effects import SideEffects
 
 
 class State:
@@ -190,6 +190,14 @@ def test_training_mode_and_hooks_that_are_left_behind_are_told() -> None:
     assert effects.attributes() == {"0.training": False}
 
 
+def test_a_parameter_that_is_left_frozen_is_told() -> None:
+    model = nn.Sequential(nn.Linear(1, 1))
+    effects = SideEffects(model)
+    model[0].bias.requires_grad_(False)
+
+    assert effects.attributes() == {"0.bias.requires_grad": False}
+
+
 @pytest.mark.parametrize("value", [[random.Random(1)], {"a": [State()]}], ids=["list", "object"])
 def test_generators_inside_what_a_module_holds_are_digested(value: Any) -> None:
     effects = SideEffects(holding(value))
@@ -229,19 +237,3 @@ def test_generators_among_the_attributes_are_digested(name: str) -> None:
 
     changed = {key for key, state in effects.generators().items() if state != before[key]}
     assert changed == {f"generator 0.{name}"}
-
-
-def test_modes_that_are_left_behind_are_seen_and_put_back() -> None:
-    clean = modes()
-    torch.autocast_increment_nesting()
-    torch.autocast_increment_nesting()
-    torch.set_autocast_enabled("cpu", True)
-    torch.set_grad_enabled(False)
-    try:
-        left = modes()
-    finally:
-        reset_modes()
-
-    assert left["autocast nesting"] == clean["autocast nesting"] + 2
-    assert left["autocast cpu"] and not left["grad mode"]
-    assert modes() == clean

@@ -89,6 +89,18 @@ class Hooked(Plain):
         self.second.register_full_backward_hook(lambda module, inner, outer: None)
 
 
+class NormOfGradients(Plain):
+    """Follows the statistics of its gradients in a norm that no forward calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.statistics = nn.BatchNorm1d(8)
+        self.second.register_full_backward_hook(self._follow)
+
+    def _follow(self, module: nn.Module, inner: Any, outer: tuple[Tensor]) -> None:
+        self.statistics(outer[0])
+
+
 class CountingHook(Plain):
     def __init__(self) -> None:
         super().__init__()

@@ -31,6 +31,7 @@ SAFE = [
     (odd.Lazy, odd.rows),
     (odd.Tied, odd.rows),
     (odd.Hooked, odd.rows),
+    (odd.NormOfGradients, odd.rows),
     (odd.CustomFunction, odd.rows_with_grad),
     (odd.Complex, odd.rows),
     (odd.Integers, odd.ids),
@@ -201,9 +202,11 @@ def test_a_loss_of_ones_own_is_used_and_a_wrong_one_refused() -> None:
     assert "must return a tensor with one element, got 'high'" in refused.problem
 
 
-@pytest.mark.parametrize("pattern", ["Plain", "layers.*", "layers.[01]", "."])
-def test_boundaries_are_named_by_class_and_by_path(pattern: str) -> None:
-    report = verified(odd.Layers, odd.rows, boundaries=[pattern])
+@pytest.mark.parametrize(
+    "boundaries", [["Plain"], ["layers.*"], ["layers.[01]"], ["."], "Plain", odd.Plain, [odd.Plain]]
+)
+def test_boundaries_are_named_by_class_and_by_path(boundaries: Any) -> None:
+    report = verified(odd.Layers, odd.rows, boundaries=boundaries)
 
     assert report.passed, report.text
 
