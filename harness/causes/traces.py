@@ -87,6 +87,15 @@ def explain_traces(difference: Difference, ordinary: Trace, judged: Trace) -> Ex
             )
     if group == "buffers":
         return _buffer(difference, ordinary, judged)
+    if group == "attributes" and name.endswith(".requires_grad"):
+        parameter = name.removesuffix(".requires_grad")
+        return because(
+            CauseKind.GRADIENT_UNEXPECTED if difference.got is True else CauseKind.GRADIENT_MISSING,
+            f"requires_grad of {parameter} is {difference.got} here and {difference.expected} in "
+            "the ordinary arm",
+            module=owner_of(parameter),
+            phase=phase,
+        )
     if group == "attributes":
         return because(
             CauseKind.STATE_WRITTEN,

@@ -66,6 +66,37 @@ def test_a_buffer_that_is_no_norms_gets_a_general_cause(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("1.calls", "1"),
+        ("0.cache['a.b'].x", "0"),
+        ("1.state.seen[0]", "1"),
+        ("state.seen", ""),
+        ("0._forward_hooks", "0"),
+    ],
+)
+def test_what_is_written_in_what_a_module_holds_is_given_to_the_module(
+    name: str, module: str
+) -> None:
+    why = explain(difference("attributes", name), trace(1), trace(1))
+
+    assert (why.kind, why.module) == (CauseKind.STATE_WRITTEN, module)
+
+
+@pytest.mark.parametrize(
+    ("got", "kind"),
+    [(True, CauseKind.GRADIENT_UNEXPECTED), (False, CauseKind.GRADIENT_MISSING)],
+)
+def test_a_parameter_that_is_thawed_or_frozen_is_no_written_state(
+    got: bool, kind: CauseKind
+) -> None:
+    change = Difference("backward[0]", "attributes", "0.weight.requires_grad", "unchanged", got)
+    why = explain(change, trace(1), trace(1))
+
+    assert (why.kind, why.module) == (kind, "0")
+
+
 def test_every_group_has_a_cause() -> None:
     for group in ("outputs", "losses", "random_state", "gradients", "input_gradients"):
         why = explain(difference(group, "x"), trace(1), trace(1))
