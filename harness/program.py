@@ -94,6 +94,8 @@ def _executed(
     except Exception as error:
         if trace.raised is None:
             trace.raised = raised_at("end", error)
+    finally:
+        execution.let_go()
     return trace
 
 
@@ -183,7 +185,7 @@ class _Execution:
             self._leaves.update(leaves)
         if watch is not None:
             trace.norm_calls = watch.forwards
-        entry.register_forward_pre_hook(self._record_start)
+        self._hook = entry.register_forward_pre_hook(self._record_start)
         if follow is not None:
             self._load_parameters(follow, "set-up")
         trace.points["set-up"] = {
@@ -214,6 +216,16 @@ class _Execution:
         states = {**random_states(), **self._effects.generators()}
         trace.points["end"] = {"random_state": states, "modes": modes()}
         trace.state_keys = (trace.state_keys[0], tuple(trace.module.state_dict()))
+
+    def let_go(self) -> None:
+        """Let the graphs of this run go.
+
+        A retained one holds modules, and these, through their hooks, what holds the graph: a cycle
+        that Python's collector does not see, since a part of it is autograd's.
+        """
+        self._hook.remove()
+        self._losses.clear()
+        self._returned.clear()
 
     def _forward(self, step: Forward) -> None:
         trace, index = self._trace, len(self._losses)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from harness.arms import ARMS, ORDINARY
 from harness.equivalence import equal
@@ -198,3 +202,32 @@ def test_the_case_seed_follows_from_the_seed_and_the_case() -> None:
     basic, joint = parse_case("basic"), parse_case("basic,accumulation=joint")
     assert seed_of(basic, 0) == seed_of(basic, 0)
     assert len({seed_of(basic, 0), seed_of(basic, 1), seed_of(joint, 0)}) == 3
+
+
+class Holding(torch.autograd.Function):
+    """Holds a module in its node, as the functions of FSDP2 do."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, module: nn.Module) -> Tensor:  # type: ignore[override]
+        ctx.module = module
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return gradient, None
+
+
+def holding(module: nn.Module) -> Callable[[bool], None]:
+    module.register_forward_hook(lambda module, _, output: Holding.apply(output, module))
+    return lambda on: None
+
+
+def test_a_run_leaves_nothing_in_memory_that_its_trace_does_not_hold() -> None:
+    trace = run("readme,backward=retained", f"{__file__}:holding")
+    assert trace.raised is None
+    module = weakref.ref(trace.module)
+
+    del trace
+    gc.collect()
+
+    assert module() is None
