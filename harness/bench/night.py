@@ -15,6 +15,13 @@ from harness.bench.machine import resident_memory
 from harness.ranks import RankPool
 from harness.runner import RunOptions, run_cases
 from harness.store import Store
+from matrix.case import parse_case
+
+SHARDED = tuple(
+    parse_case(f"readme,wrapper=fsdp2,backward={backward}")
+    for backward in ("retained", "retained3")
+)
+"""Cases whose graphs are alive at the end, with functions of FSDP2 that hold modules."""
 
 _WARM = 0.1
 """Part of the run in which caches fill; growth is what comes after it."""
@@ -30,7 +37,7 @@ def memory_over_a_night(
 
     Args:
         samples: how often memory is looked at, evenly over the run; at least 20.
-        cases: how many cases are run, results on disk, the tiny cases over and over.
+        cases: how many cases are run, results on disk, the tiny and the sharded ones over and over.
         ranks: the ranks, which stay open; two new ones for None.
 
     Raises:
@@ -42,7 +49,7 @@ def memory_over_a_night(
             f"memory has to be looked at 20 times or more, and at most once for each of the "
             f"{cases} cases, got {samples}"
         )
-    kinds = tiny_cases()
+    kinds = [*tiny_cases(), *SHARDED]
     options = RunOptions(arm=arm_named("checkpointed"))
     looks = [round((index + 1) * cases / samples) for index in range(samples)]
     seen: list[list[float]] = []
