@@ -27,7 +27,7 @@ LEFT_OUT = frozenset(vars(nn.Module())) - {"training"} | frozenset(dir(GradientC
 """Attributes of modules that belong to torch, and to boundaries of wcn_ckpt."""
 
 LARGEST = 1 << 20
-"""Elements of an array up to which it is looked at."""
+"""Elements up to which an array, and in a snapshot also a tensor, is compared in full."""
 
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _CONSTANTS = (torch.dtype, torch.device, torch.Size)
@@ -99,7 +99,7 @@ def told(value: Any) -> Any:
     if isinstance(value, _Array):
         try:
             return torch.from_numpy(value.array.copy())
-        except TypeError:  # texts, dates and records
+        except (TypeError, ValueError):  # texts, dates, records and foreign byte orders
             return f"array of shape {value.array.shape} with digest {value.digest:08x}"
     return value
 
@@ -124,7 +124,7 @@ class _Walk:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.generators: dict[str, Any] = {}
-        self._entered: set[int] = set()
+        self._entered: dict[int, Any] = {}
 
     def plain(self, path: str, value: Any, depth: int) -> None:
         self.values[path] = value
@@ -147,40 +147,41 @@ class _Walk:
 
     def sequence(self, path: str, value: Any, depth: int) -> None:
         items = list(value)
-        if not self._described(path, value, items):
+        if not self._is_told(path, value, items):
             self._parts(path, value, ((f"[{i}]", item) for i, item in enumerate(items)), depth)
 
     def mapping(self, path: str, value: Any, depth: int) -> None:
         items = list(value.items())
-        if not self._described(path, value, [part for item in items for part in item]):
+        if not self._is_told(path, value, [part for item in items for part in item]):
             named = ((_key(i, key), item) for i, (key, item) in enumerate(items))
             self._parts(path, value, named, depth)
 
     def unordered(self, path: str, value: Any, depth: int) -> None:
-        if not self._described(path, value, list(value)):
-            self.values[path] = _counted(value)
+        self._is_told(path, value, list(value))
 
     def instance(self, path: str, value: Any, depth: int) -> None:
         self.values[path] = type(value).__name__
         self._parts(path, value, ((f".{name}", part) for name, part in attributes_of(value)), depth)
 
-    def _described(self, path: str, value: Any, items: list[Any]) -> bool:
-        """Describe a container by its length, and by its items where they are few plain values."""
+    def _is_told(self, path: str, value: Any, items: list[Any]) -> bool:
+        """Describe a container by its length; by its items too, where they are few plain values.
+
+        Returns:
+            Whether that is all that is looked at.
+        """
+        self.values[path] = counted = f"{type(value).__name__} of {len(value)}"
         if len(value) > _MOST_ITEMS:
-            self.values[path] = _counted(value)
             return True
         if not all(isinstance(item, _SCALARS) for item in items):
             return False
         shown = sorted(map(repr, items)) if isinstance(value, set | frozenset) else items
-        self.values[path] = f"{_counted(value)}: {shown}"
+        self.values[path] = f"{counted}: {shown}"
         return True
 
     def _parts(self, path: str, value: Any, parts: Iterable[tuple[str, Any]], depth: int) -> None:
-        if isinstance(value, list | tuple | deque | Mapping):
-            self.values[path] = _counted(value)
         if depth == _DEEPEST or id(value) in self._entered or len(self.values) > _MOST_VALUES:
             return
-        self._entered.add(id(value))
+        self._entered[id(value)] = value
         for name, part in parts:
             look = _look_for(part.__class__)
             if look is not None:
@@ -214,10 +215,6 @@ def _looks() -> Iterable[tuple[tuple[type, ...], _Look | None]]:
     if numpy is not None:
         yield (numpy.random.Generator, numpy.random.RandomState), _Walk.generator
         yield (numpy.ndarray,), _Walk.array
-
-
-def _counted(value: Any) -> str:
-    return f"{type(value).__name__} of {len(value)}"
 
 
 def _key(position: int, key: Any) -> str:

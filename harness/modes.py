@@ -22,7 +22,7 @@ def modes() -> dict[str, Any]:
         "dispatch modes": len(_python_dispatch._get_current_dispatch_mode_stack()),
         "function modes": _function_modes(),
         "default dtype": str(torch.get_default_dtype()),
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "deterministic mode": torch.get_deterministic_debug_mode(),
     }
 
 
@@ -48,8 +48,8 @@ def _put_back(before: dict[str, Any]) -> None:
     for device in _DEVICES:
         torch.set_autocast_enabled(device, before[f"autocast {device}"])
     torch.set_grad_enabled(before["grad mode"])
-    if torch.are_deterministic_algorithms_enabled() != before["deterministic algorithms"]:
-        torch.use_deterministic_algorithms(before["deterministic algorithms"])
+    if torch.get_deterministic_debug_mode() != before["deterministic mode"]:
+        torch.set_deterministic_debug_mode(before["deterministic mode"])
 
 
 def _function_modes() -> int:

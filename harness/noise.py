@@ -10,6 +10,7 @@ for Distributed Training", 2025, https://arxiv.org/abs/2506.09280.)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
@@ -25,6 +26,8 @@ RUNS = 4
 """How often the ordinary arm is run once it has been seen to differ from itself."""
 
 _Key = tuple[str, str]
+_LENGTH = re.compile(r"\w+ of \d+")
+"""How the description of a container begins."""
 
 
 class Noise:
@@ -46,11 +49,9 @@ class Noise:
             for difference in differences(first.points, second.points)
         ]
         self._widen([difference for _, difference in self._own], known_only=False)
-        self._not_repeated = {
-            _attribute(difference)
-            for _, difference in self._own
-            if difference.group == "attributes" and difference.max_abs is None
-        }
+        unsized = [d for _, d in self._own if d.group == "attributes" and d.max_abs is None]
+        self._not_repeated = set(map(_attribute, unsized))
+        self._of_any_length = {_attribute(d) for d in unsized if _differs_in_length(d)}
         if perturbed is not None:
             self._widen(differences(runs[0].points, perturbed.points), known_only=True)
 
@@ -108,7 +109,7 @@ class Noise:
         found = [
             difference
             for difference in differences(self._runs[0].points, judged.points)
-            if difference.group != "attributes" or _attribute(difference) not in self._not_repeated
+            if not self._is_left_out(difference)
         ]
         if not self.tolerances:
             return found
@@ -120,6 +121,13 @@ class Noise:
                 if gap is not None and other is not None:
                     nearest[place] = min(gap, other)
         return [d for d in found if not _within(nearest[_place(d)], self.tolerance(d))]
+
+    def _is_left_out(self, difference: Difference) -> bool:
+        """Tell whether the ordinary arm does not repeat an attribute in what differs there."""
+        if difference.group != "attributes":
+            return False
+        known = self._of_any_length if _differs_in_length(difference) else self._not_repeated
+        return _attribute(difference) in known
 
     def _widen(self, found: list[Difference], *, known_only: bool) -> None:
         for difference in found:
@@ -188,6 +196,12 @@ def _attribute(difference: Difference) -> str:
     """Return the attribute that differs; the container itself where an entry stands in one arm."""
     is_entry = "unchanged" in (difference.expected, difference.got)
     return difference.name.partition("[")[0] if is_entry else difference.name
+
+
+def _differs_in_length(difference: Difference) -> bool:
+    """Tell whether containers of two lengths differ, whatever is in them."""
+    lengths = [_LENGTH.match(str(side)) for side in (difference.expected, difference.got)]
+    return any(lengths) and len({length and length[0] for length in lengths}) == 2
 
 
 def _within(gap: float | None, tolerance: float) -> bool:

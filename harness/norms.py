@@ -71,6 +71,32 @@ class NormWatch:
         return hook
 
 
+def watch_norms_in_backward(module: nn.Module) -> set[str]:
+    """Note, from now on, which norms update their running statistics in a backward pass.
+
+    For an arm without checkpointing: there that is no replay, but a hook of the model's own.
+
+    Args:
+        module: The module; its norms get a hook each.
+
+    Returns:
+        Their paths, as they come.
+    """
+    found: set[str] = set()
+
+    def watch(name: str, norm: nn.Module) -> None:
+        def note(*_: Any) -> None:
+            if norm.training and in_backward():
+                found.add(name)
+
+        norm.register_forward_pre_hook(note)
+
+    for name, norm in module.named_modules():
+        if isinstance(norm, (_BatchNorm, _InstanceNorm)):
+            watch(name, norm)
+    return found
+
+
 def _measured(name: str, norm: _NormBase, value: Tensor) -> NormCall:
     wide = value.detach().double()
     if isinstance(norm, _InstanceNorm):

@@ -27,14 +27,8 @@ def norms_of_backward(ordinary: Trace, judged: Trace) -> frozenset[str]:
 
     What the logical forwards say about running statistics says nothing about theirs.
     """
-    if not judged.norm_calls:
-        return frozenset()
     called = {call.name for forward in judged.norm_calls for call in forward}
-    return frozenset(
-        name
-        for name, norm in ordinary.module.named_modules()
-        if isinstance(norm, _BatchNorm) and name not in called and _has_counted(name, ordinary)
-    )
+    return frozenset(ordinary.norms_in_backward - called)
 
 
 def updates_equal_calls(judged: Trace, rank: int, left_out: Collection[str] = ()) -> list[Finding]:
@@ -134,13 +128,6 @@ def state_keys_unchanged(judged: Trace, rank: int) -> list[Finding]:
             kind=CauseKind.STATE_KEYS,
         )
     ]
-
-
-def _has_counted(name: str, trace: Trace) -> bool:
-    path = f"{name}.num_batches_tracked" if name else "num_batches_tracked"
-    start = trace.points["set-up"]["buffers"].get(path)
-    now = dict(trace.module.named_buffers()).get(path)
-    return start is not None and now is not None and bool(start != now)
 
 
 class _Miscounted(TypedDict):

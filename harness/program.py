@@ -22,7 +22,7 @@ from harness.inputs import fresh_arguments
 from harness.job import Job
 from harness.losses import default_loss, own_loss
 from harness.modes import modes, modes_put_back
-from harness.norms import NormWatch
+from harness.norms import NormWatch, watch_norms_in_backward
 from harness.sharding import whole
 from harness.side_effects import SideEffects
 from harness.structures import dense, tensors
@@ -125,6 +125,7 @@ def _prepare(
         trace.count_calls()
         if arm == ORDINARY:
             trace.watch_reached()
+            trace.norms_in_backward = watch_norms_in_backward(module)
         watch = NormWatch(module) if watch_norms else None
     if program.compiled == "inside":
         compile_inside(module)

@@ -71,6 +71,8 @@ class Trace:
     for each pass; empty where that was not watched."""
     norm_calls: list[list[NormCall]] = field(default_factory=list)
     """For each forward: the norm calls in it; empty where they were not watched."""
+    norms_in_backward: set[str] = field(default_factory=set)
+    """Norms that update their running statistics in backward passes; only of the ordinary arm."""
     state_keys: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """Keys of the ``state_dict``: as built, and at the end."""
     raised: Raised | None = None

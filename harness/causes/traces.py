@@ -89,8 +89,9 @@ def explain_traces(difference: Difference, ordinary: Trace, judged: Trace) -> Ex
         return _buffer(difference, ordinary, judged)
     if group == "attributes" and name.endswith(".requires_grad"):
         parameter = name.removesuffix(".requires_grad")
+        is_thawed = difference.got is True or difference.expected is False
         return because(
-            CauseKind.GRADIENT_UNEXPECTED if difference.got is True else CauseKind.GRADIENT_MISSING,
+            CauseKind.GRADIENT_UNEXPECTED if is_thawed else CauseKind.GRADIENT_MISSING,
             f"requires_grad of {parameter} is {difference.got} here and {difference.expected} in "
             "the ordinary arm",
             module=owner_of(parameter),

@@ -85,13 +85,18 @@ def test_what_is_written_in_what_a_module_holds_is_given_to_the_module(
 
 
 @pytest.mark.parametrize(
-    ("got", "kind"),
-    [(True, CauseKind.GRADIENT_UNEXPECTED), (False, CauseKind.GRADIENT_MISSING)],
+    ("expected", "got", "kind"),
+    [
+        ("unchanged", True, CauseKind.GRADIENT_UNEXPECTED),
+        (False, "unchanged", CauseKind.GRADIENT_UNEXPECTED),
+        ("unchanged", False, CauseKind.GRADIENT_MISSING),
+        (True, "unchanged", CauseKind.GRADIENT_MISSING),
+    ],
 )
 def test_a_parameter_that_is_thawed_or_frozen_is_no_written_state(
-    got: bool, kind: CauseKind
+    expected: bool | str, got: bool | str, kind: CauseKind
 ) -> None:
-    change = Difference("backward[0]", "attributes", "0.weight.requires_grad", "unchanged", got)
+    change = Difference("backward[0]", "attributes", "0.weight.requires_grad", expected, got)
     why = explain(change, trace(1), trace(1))
 
     assert (why.kind, why.module) == (kind, "0")

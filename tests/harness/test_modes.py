@@ -17,7 +17,7 @@ LEFT: list[tuple[Callable[[], Any], str, Any]] = [
     (lambda: TorchDispatchMode().__enter__(), "dispatch modes", 1),
     (lambda: BaseTorchFunctionMode().__enter__(), "function modes", 1),
     (lambda: torch.set_default_dtype(torch.float64), "default dtype", "torch.float64"),
-    (lambda: torch.use_deterministic_algorithms(True), "deterministic algorithms", True),
+    (lambda: torch.use_deterministic_algorithms(True), "deterministic mode", 2),
 ]
 
 
@@ -41,6 +41,16 @@ def test_modes_from_before_stay() -> None:
             torch.autocast_increment_nesting()
             BaseTorchFunctionMode().__enter__()
         assert modes() == clean
+
+
+def test_a_warning_about_nondeterministic_kernels_stays_a_warning() -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with modes_put_back():
+            torch.use_deterministic_algorithms(False)
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_modes_are_put_back_where_a_run_raises() -> None:

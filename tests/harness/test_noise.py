@@ -78,6 +78,20 @@ def test_attributes_that_the_ordinary_arm_writes_otherwise_each_time_are_left_ou
     assert difference.name == "calls"
 
 
+def test_a_container_of_such_values_is_still_found_to_be_longer() -> None:
+    noise = Noise([attributed(at="list of 1: [1.5]"), attributed(at="list of 1: [2.5]")])
+
+    assert noise.beyond(attributed(at="list of 1: [3.5]")) == []
+    (difference,) = noise.beyond(attributed(at="list of 2: [3.5, 3.75]"))
+    assert difference.got == "list of 2: [3.5, 3.75]"
+
+
+def test_a_container_that_the_ordinary_arm_fills_differently_each_time_is_left_out() -> None:
+    noise = Noise([attributed(at="set of 1: ['3']"), attributed(at="set of 2: ['3', '4']")])
+
+    assert noise.beyond(attributed(at="set of 3: ['3', '4', '5']")) == []
+
+
 def test_entries_under_other_keys_each_time_are_left_out_and_no_other_container() -> None:
     noise = Noise([attributed(**{"seen[1]": "a"}), attributed(**{"seen[2]": "a"})])
 

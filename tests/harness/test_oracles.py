@@ -71,18 +71,20 @@ def test_an_update_outside_logical_forwards_is_found_with_the_norm_named() -> No
 
 
 def test_a_norm_that_ordinary_training_calls_in_backward_alone_is_left_out() -> None:
-    def arm(*updated: int) -> Trace:
-        module = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(2))
-        trace = watched(module, [[module[0]]])
-        for index in updated:
-            module[index](torch.randn(4, 2))
-        return trace
+    ordinary = Trace(nn.Sequential(), norms_in_backward={"0", "1"})
+    module = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(2))
+    judged = watched(module, [[module[0]]])
+    module[1](torch.randn(4, 2))
 
-    assert norms_of_backward(arm(1), arm(1)) == {"1"}
-    assert norms_of_backward(arm(), arm(1)) == frozenset()
-    assert norms_of_backward(arm(0), arm(0)) == frozenset()
-    assert updates_equal_calls(arm(1), rank=0, left_out={"1"}) == []
-    assert len(updates_equal_calls(arm(0, 1), rank=0, left_out={"1"})) == 1
+    left_out = norms_of_backward(ordinary, judged)
+
+    assert left_out == {"1"}
+    assert norms_of_backward(Trace(nn.Sequential()), judged) == frozenset()
+    assert len(updates_equal_calls(judged, rank=0)) == 1
+    assert updates_equal_calls(judged, rank=0, left_out=left_out) == []
+    module[0](torch.randn(4, 2))
+    (finding,) = updates_equal_calls(judged, rank=0, left_out=left_out)
+    assert finding.module == "0"
 
 
 def test_a_norm_without_statistics_has_no_updates_to_count() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import types
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -127,6 +128,10 @@ def write_array(value: np.ndarray) -> None:
     value[1] = 7.0
 
 
+def digest(value: np.ndarray) -> str:
+    return f"array of shape (2,) with digest {zlib.crc32(value.tobytes()):08x}"
+
+
 def write_tensor(value: list[Tensor]) -> None:
     value[0][1] = 7.0
 
@@ -149,6 +154,7 @@ SEVEN = torch.tensor([0.0, 7.0])
         (Slotted(), count_in_object, {"0.held.seen": 1}),
         (Slotted(), set_slot, {"0.held.late": 3}),
         (np.zeros(2, np.float32), write_array, {"0.held": SEVEN}),
+        (np.zeros(2, ">f4"), write_array, {"0.held": digest(np.array([0, 7], ">f4"))}),
         ([torch.zeros(2)], write_tensor, {"0.held[0]": SEVEN}),
         ({State: 1}, dict.clear, {"0.held": "dict of 0: []", "0.held[#0]": "deleted"}),
     ],
